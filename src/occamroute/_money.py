@@ -1,0 +1,172 @@
+"""Exact amounts in whole units; no float decides a budget.
+
+A float means the shortest decimal that prints it: 0.1 is one tenth. Inside one problem, amounts are whole
+multiples of a power of ten: the coarsest that holds every cost, else the finest for which the number of
+queries times the dearest stays below 2**62. What is no whole multiple rounds up as a cost and down as a
+budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute.errors import InvalidInputError
+
+__all__ = ["Amount", "Units", "exact", "money", "rounded_up", "units_for"]
+
+Amount: TypeAlias = float | int | Decimal | Fraction
+
+LIMIT = 2**62
+# A decimal of at most 15 digits is the only one of that length that rounds to its float, and powers of ten up
+# to 22 are floats: within both, one division tells exactly whether a float is a whole number of units.
+DIGITS = 10**15
+POWERS = 22
+BLOCK = 1 << 16
+
+
+def exact(number: Any) -> Fraction:
+    """The number that the shortest decimal form of ``number`` stands for."""
+    if isinstance(number, Fraction):
+        return number
+    if isinstance(number, float) and not isinstance(number, np.floating):
+        return Fraction(repr(number))
+    return Fraction(str(number))
+
+
+def money(number: Any, name: str = "budget") -> Fraction:
+    """A finite amount that is not negative, exactly."""
+    try:
+        finite = not isinstance(number, bool) and math.isfinite(number)
+    except (TypeError, ValueError, OverflowError):
+        finite = isinstance(number, int)
+    if not finite or number < 0:
+        raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {number!r}.")
+    return exact(number)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Costs as whole multiples of ``10**exponent``: ``cost`` int64, (M,) or (N, M), and a fixed ``overhead``."""
+
+    exponent: int
+    cost: IntArray
+    overhead: int
+
+    @property
+    def size(self) -> Fraction:
+        """What one unit is worth."""
+        return Fraction(10) ** self.exponent
+
+    def floor(self, amount: Fraction) -> int:
+        """The whole units that an amount can pay for."""
+        return math.floor(amount / self.size)
+
+    def floats(self, units: IntArray) -> FloatArray:
+        """Amounts of units as floats, none of which means less than the amount."""
+        amounts = np.asarray(_scaled(units.astype(np.float64), self.exponent))
+        if units.size and (int(units.max()) > DIGITS or abs(self.exponent) > POWERS):
+            amounts = np.where(units > 0, np.nextafter(np.nextafter(amounts, np.inf), np.inf), amounts)
+        return amounts
+
+
+def rounded_up(amount: Fraction) -> Decimal:
+    """The amount as a decimal of at most 15 digits, so that it is the same as a float; rounded up."""
+    short = Context(prec=15, rounding=ROUND_UP)
+    quotient = short.divide(Decimal(amount.numerator), Decimal(amount.denominator))
+    return Decimal(f"{quotient.normalize(short):f}")
+
+
+def units_for(cost: FloatArray, *, queries: int, overhead: Any = 0) -> Units:
+    """The units in which these costs (M,) or (N, M) and a fixed overhead per query are counted."""
+    fixed = exact(overhead)
+    dearest = exact(cost.max()) + fixed
+    finest = _finest(dearest * queries)
+    if cost.ndim == 1 or not _vectorisable(queries, finest):
+        return _units_one_by_one(cost, fixed, finest)
+    exponent = min(_coarsest_of_all(cost, finest), _coarsest(fixed))
+    exponent = max(exponent, finest)
+    units = np.empty(cost.shape, np.int64)
+    flat_cost, flat_units = cost.reshape(-1), units.reshape(-1)
+    for start in range(0, flat_cost.size, BLOCK):
+        flat_units[start : start + BLOCK] = _ceil(flat_cost[start : start + BLOCK], exponent)
+    return Units(exponent, units, math.ceil(fixed / Fraction(10) ** exponent))
+
+
+def _finest(total: Fraction) -> int:
+    """The least exponent for which ``total`` stays below the limit."""
+    if total == 0:
+        return -POWERS
+    exponent = math.ceil(math.log10(total.numerator) - math.log10(total.denominator) - math.log10(LIMIT)) - 2
+    while total >= LIMIT * Fraction(10) ** exponent:
+        exponent += 1
+    return exponent
+
+
+def _coarsest(amount: Fraction) -> int:
+    """The greatest exponent of which ``amount`` is a whole multiple (an amount is always a decimal)."""
+    if amount == 0:
+        return POWERS
+    twos = fives = 0
+    denominator = amount.denominator
+    while denominator % 2 == 0:
+        denominator //= 2
+        twos += 1
+    while denominator % 5 == 0:
+        denominator //= 5
+        fives += 1
+    if denominator > 1:  # not a decimal: no power of ten holds it
+        return -LIMIT
+    if amount.denominator > 1:
+        return -max(twos, fives)
+    text = str(amount.numerator)
+    return len(text) - len(text.rstrip("0"))
+
+
+def _units_one_by_one(cost: FloatArray, fixed: Fraction, finest: int) -> Units:
+    """The same by exact fractions, once for each distinct cost."""
+    distinct, inverse = np.unique(cost, return_inverse=True)
+    amounts = [exact(amount) for amount in distinct.tolist()]
+    exponent = max(finest, min(_coarsest(fixed), *map(_coarsest, amounts)))
+    unit = Fraction(10) ** exponent
+    units = np.array([math.ceil(amount / unit) for amount in amounts], np.int64)
+    return Units(exponent, units[inverse].reshape(cost.shape), math.ceil(fixed / unit))
+
+
+def _vectorisable(queries: int, finest: int) -> bool:
+    return LIMIT // queries <= DIGITS and -POWERS <= finest <= POWERS
+
+
+def _coarsest_of_all(cost: FloatArray, finest: int) -> int:
+    """The greatest exponent of which every cost is a whole multiple, or one below ``finest``."""
+    left = cost.reshape(-1)
+    exponent = min(_coarsest(exact(amount)) for amount in left[:: max(1, left.size // 64)].tolist())
+    exponent = min(exponent, POWERS)
+    while exponent >= finest:
+        left = left[_scaled(np.rint(_unscaled(left, exponent)), exponent) != left]
+        if left.size == 0:
+            return exponent
+        exponent -= 1
+    return exponent
+
+
+def _ceil(cost: FloatArray, exponent: int) -> IntArray:
+    """The least whole number of units that is no less than each cost."""
+    units = np.rint(_unscaled(cost, exponent))
+    units += _scaled(units, exponent) < cost
+    units -= _scaled(units - 1.0, exponent) >= cost
+    return np.maximum(units, 0.0).astype(np.int64)
+
+
+def _scaled(units: FloatArray, exponent: int) -> FloatArray:
+    return units * 10.0**exponent if exponent >= 0 else units / 10.0**-exponent
+
+
+def _unscaled(cost: FloatArray, exponent: int) -> FloatArray:
+    return cost / 10.0**exponent if exponent >= 0 else cost * 10.0**-exponent

@@ -1,0 +1,36 @@
+"""Each classifier's probability of success on a query, estimated from labelled ones; one strategy a file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from occamroute.errors import InvalidInputError, UnknownNameError
+from occamroute.estimation.bagged import BaggedNeighbors
+from occamroute.estimation.base import Estimator
+from occamroute.estimation.mixture import Mixture
+from occamroute.estimation.sampled import SampledNeighbors
+
+__all__ = ["BaggedNeighbors", "Estimator", "Mixture", "SampledNeighbors", "make_estimator"]
+
+ESTIMATORS: dict[str, Callable[[], Estimator]] = {
+    "sampled": SampledNeighbors,
+    "bagged": BaggedNeighbors,
+    "mixture": Mixture,
+}
+
+
+def make_estimator(estimator: str | Any) -> Any:
+    """A fresh estimator: one of ours by name, one that another package registers, or a copy of the object given."""
+    if isinstance(estimator, str):
+        if estimator in ESTIMATORS:
+            return ESTIMATORS[estimator]()
+        others = {entry.name: entry for entry in entry_points(group="occamroute.estimators")}
+        if estimator not in others:
+            raise UnknownNameError("estimator", estimator, [*ESTIMATORS, *others])
+        return others[estimator].load()()
+    if not (hasattr(estimator, "fit") and hasattr(estimator, "predict")):
+        raise InvalidInputError(f"an estimator needs fit and predict, got {type(estimator).__name__}.")
+    return copy.deepcopy(estimator)

@@ -1,0 +1,1 @@
+"""Run a function over blocks of queries."""

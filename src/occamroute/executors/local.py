@@ -1,0 +1,37 @@
+"""Blocks of rows on the threads of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["over_blocks", "thread_count"]
+
+Result = TypeVar("Result")
+
+
+def thread_count(threads: int | None = None) -> int:
+    """The number of threads to use: the cores this process may run on unless the caller says otherwise."""
+    if threads is not None:
+        return max(1, threads)
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def over_blocks(
+    function: Callable[[int, int], Result], total: int, *, block: int, threads: int | None = None
+) -> list[Result]:
+    """Call ``function(start, stop)`` on consecutive blocks of ``range(total)``; results in their order.
+
+    The pool lives for one call: nothing is left to break in a forked child, and any number of callers may
+    run side by side.
+    """
+    starts = range(0, total, block)
+    workers = min(thread_count(threads), len(starts))
+    if workers <= 1:
+        return [function(start, min(start + block, total)) for start in starts]
+    with ThreadPoolExecutor(workers, thread_name_prefix="occamroute") as pool:
+        return list(pool.map(lambda start: function(start, min(start + block, total)), starts))

@@ -1,0 +1,158 @@
+"""The price of money: the value per unit of cost of the first step that the budget no longer pays for.
+
+Each query's options form a convex hull of (cost, value); taking all hull steps of all queries by falling value
+per cost, while they fit, is the optimum of the relaxed problem but for one step. No full sort is needed: a
+sample of the queries brackets the price, and only the few queries that choose differently at the two ends of
+the bracket are looked at closely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from occamroute._arrays import BoolArray, FloatArray, IntArray
+from occamroute.executors.local import over_blocks
+from occamroute.knapsack._kernels import demand, hull_steps, tie_keys
+
+__all__ = ["Greedy", "Steps", "all_steps", "greedy"]
+
+SAMPLE = 1 << 14
+BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Hull steps of some rows: value per unit, cost in units, and where they lead from and to."""
+
+    ratio: FloatArray
+    cost: IntArray
+    row: IntArray
+    source: IntArray
+    target: IntArray
+
+    def order(self) -> IntArray:
+        """The steps by falling ratio. A row's own steps fall strictly, so any sort keeps their order.
+
+        Sorting numbers is several times faster than sorting positions, so the last bits of each ratio (a
+        positive float sorts like its bits) give way to its position.
+        """
+        bits = np.uint64(self.ratio.size.bit_length())
+        keys = self.ratio.view(np.uint64) >> bits << bits | np.arange(self.ratio.size, dtype=np.uint64)
+        keys.sort()
+        order = (keys & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)[::-1]
+        ratio = self.ratio[order]
+        if (ratio[1:] > ratio[:-1]).any():  # some differ only in the bits that gave way: nearly sorted
+            order = order[np.argsort(-ratio, kind="stable")]
+        return order
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The relaxed optimum without its one broken step: what it chooses and costs, and the price."""
+
+    choice: IntArray
+    spent: int
+    price: float
+
+
+def greedy(value: FloatArray, cost: IntArray, room: int, *, seed: int) -> Greedy:
+    """The greedy solution within ``room`` units, which must pay for the cheapest options."""
+    queries = value.shape[0]
+    if queries > 2 * SAMPLE:
+        for width in (4.0, 16.0):
+            found = _bracketed(value, cost, room, width, seed)
+            if found is not None:
+                return found
+    rows = np.arange(queries)
+    base, steps = all_steps(value, cost, rows)
+    return _take(steps, base, _sum(cost, rows, base), room, 0.0, seed)
+
+
+def all_steps(
+    value: FloatArray, cost: IntArray, rows: IntArray, *, high: float = np.inf, low: float = 0.0
+) -> tuple[IntArray, Steps]:
+    """The listed rows' options once all steps above ``high`` are taken, and their steps down to ``low``."""
+    base = np.empty(rows.size, np.int64)
+
+    def block(start: int, stop: int) -> tuple[FloatArray, IntArray, IntArray, IntArray, IntArray]:
+        most = (stop - start) * (value.shape[1] - 1)
+        found = (np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32),
+                 np.empty(most, np.int16), np.empty(most, np.int16))  # fmt: skip
+        part = rows[start:stop]
+        count = hull_steps(value, cost, part, high, low, base[start:stop], found)
+        ratio, units, place, source, target = (array[:count] for array in found)
+        return ratio.copy(), units.copy(), part[place], source.copy(), target.copy()
+
+    if rows.size == 0:
+        return base, Steps(*block(0, 0))
+    blocks = over_blocks(block, rows.size, block=BLOCK)
+    return base, Steps(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _sum(cost: IntArray, rows: IntArray, choice: IntArray) -> int:
+    return int(cost[0 if cost.shape[0] == 1 else rows, choice].sum())
+
+
+def _take(
+    steps: Steps, choice: IntArray, spent: int, room: int, low: float, seed: int
+) -> Greedy:
+    """Take steps by falling ratio while they fit; at the last ratio, in a seeded shuffle of the rows."""
+    order = steps.order()
+    fitting = int(np.searchsorted(np.cumsum(steps.cost[order]), room - spent, side="right"))
+    price = low if fitting == order.size else float(steps.ratio[order[fitting]])
+    spent += _apply(steps, choice, steps.ratio > price)
+    if fitting == order.size:
+        return Greedy(choice, spent, price)
+    tied = np.flatnonzero(steps.ratio == price)
+    tied = tied[np.argsort(tie_keys(steps.row[tied], seed), kind="stable")]
+    tied = tied[: np.searchsorted(np.cumsum(steps.cost[tied]), room - spent, side="right")]
+    spent += _apply(steps, choice, np.sort(tied))
+    return Greedy(choice, spent, price)
+
+
+def _apply(steps: Steps, choice: IntArray, taken: BoolArray | IntArray) -> int:
+    # A row's steps stand in their order, and of repeated rows the last assignment stays.
+    choice[steps.row[taken]] = steps.target[taken]
+    return int(steps.cost[taken].sum())
+
+
+def _bracketed(value: FloatArray, cost: IntArray, room: int, width: float, seed: int) -> Greedy | None:
+    """The greedy solution by way of a sample's bracket; None if the price is not inside it."""
+    high, low = _bracket(value, cost, room, width, seed)
+    choice = np.empty(value.shape[0], np.int64)
+
+    def block(start: int, stop: int) -> tuple[int, IntArray]:
+        rows = np.empty(stop - start, np.int64)
+        spent, count = demand(value, cost, high, low, start, stop, choice, rows)
+        return int(spent), rows[:count]
+
+    blocks = over_blocks(block, value.shape[0], block=BLOCK)
+    rows = np.concatenate([rows for _, rows in blocks])
+    base, steps = all_steps(value, cost, rows, high=high, low=low)
+    choice[rows] = base
+    spent = sum(spent for spent, _ in blocks) + _sum(cost, rows, base)
+    inside = spent <= room and (low == 0.0 or spent + int(steps.cost.sum()) > room)
+    return _take(steps, choice, spent, room, low, seed) if inside else None
+
+
+def _bracket(value: FloatArray, cost: IntArray, room: int, width: float, seed: int) -> tuple[float, float]:
+    """Two prices, found on a sample of the queries, between which the price almost surely lies."""
+    queries = value.shape[0]
+    rows = np.random.default_rng(seed).integers(0, queries, SAMPLE)
+    base, steps = all_steps(value, cost, rows)
+    order = steps.order()
+    ratio, step_cost = steps.ratio[order], steps.cost[order].astype(np.float64)
+    if not ratio.size:
+        return 1.0, 0.0
+    base_cost = cost[0 if cost.shape[0] == 1 else rows, base].astype(np.float64)
+    spending = base_cost.sum() + np.cumsum(step_cost)
+    target = room * (SAMPLE / queries)
+    # The sample's spending at a price scatters by about this much around SAMPLE times the mean. Treating the
+    # steps as independent overlooks that a dear query takes several: ``width`` leaves room for that.
+    scatter = width * float(np.sqrt(base_cost.var() * SAMPLE + np.square(step_cost).sum()))
+    upper = int(np.searchsorted(spending, target - scatter))
+    lower = int(np.searchsorted(spending, target + scatter))
+    high = float(ratio[upper - 1]) if upper > 0 else 2.0 * float(ratio[0])
+    return high, float(ratio[lower]) if lower < ratio.size else 0.0

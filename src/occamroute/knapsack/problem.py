@@ -1,0 +1,162 @@
+"""The multiple-choice knapsack: one option for each query, highest total value, cost within a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray, cost_array, value_matrix
+from occamroute._money import Amount, Units, exact, money, rounded_up, units_for
+from occamroute.errors import BudgetTooSmallError, UnknownNameError
+
+__all__ = ["Objective", "Problem", "Solution", "relative_gap"]
+
+Objective = Literal["mean", "min"]
+
+# Values count as multiples of 1/q when all are within this of one, relative to the largest value.
+STEP_TOLERANCE = 1e-12
+LARGEST_DENOMINATOR = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be solved.
+
+    ``value`` (N, M) is any finite numbers, ``cost`` (M,) or (N, M) is ≥ 0, ``budget`` is the total for all N
+    queries, and ``overhead`` a fixed cost that each query bears whatever is chosen.
+    """
+
+    value: FloatArray
+    cost: FloatArray
+    budget: Amount
+    objective: Objective = "mean"
+    overhead: Amount = field(default=0)
+
+    def __post_init__(self) -> None:
+        value = value_matrix(self.value)
+        cost = cost_array(self.cost, options=value.shape[1], rows=value.shape[0], name="cost")
+        money(self.budget, "budget")
+        money(self.overhead, "overhead")
+        if self.objective not in get_args(Objective):
+            raise UnknownNameError("objective", self.objective, get_args(Objective))
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "cost", cost)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries and of options."""
+        return self.value.shape[0], self.value.shape[1]
+
+    @cached_property
+    def units(self) -> Units:
+        """The costs in whole units."""
+        return units_for(self.cost, queries=self.value.shape[0], overhead=self.overhead)
+
+    @cached_property
+    def unit_costs(self) -> IntArray:
+        """The costs in whole units as (1, M) or (N, M)."""
+        return np.atleast_2d(self.units.cost)
+
+    @cached_property
+    def room(self) -> int:
+        """The whole units left for choices once every query's overhead is paid; negative if it cannot be."""
+        budget = self.units.floor(exact(self.budget)) - self.units.overhead * self.shape[0]
+        # More than the dearest choice for everything buys nothing more, and could overflow.
+        return min(budget, int(self.unit_costs.max()) * self.shape[0])
+
+    @cached_property
+    def step(self) -> tuple[int, float] | None:
+        """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
+        return _value_step(self.value)
+
+    def rounding(self, price: float) -> float:
+        """A difference between two scores ``value - price · cost`` that may be mere rounding."""
+        largest = max(abs(float(self.value.max())), abs(float(self.value.min())))
+        return 1e-15 * (largest + price * float(self.unit_costs.max()))
+
+    def least_gain(self, price: float) -> float:
+        """What one choice's total is above another's at least, if it is above it by more than rounding."""
+        if self.step is not None:
+            return (1.0 - 1e-6) / self.step[0]
+        return 4.0 * self.shape[0] * self.rounding(price)
+
+    def tie(self, price: float) -> float:
+        """A difference between two choices' totals that counts as none."""
+        return self.rounding(price) if self.step is None else 0.5 / self.step[0]
+
+    def paid(self, choice: IntArray) -> int:
+        """What a choice costs in whole units, overhead not included."""
+        costs = self.unit_costs
+        if costs.shape[0] == 1:
+            counts = np.bincount(choice, minlength=costs.shape[1])
+            return sum(int(count) * int(cost) for count, cost in zip(counts, costs[0], strict=True))
+        # A sum of N costs stays below 2**62: that is how the unit was chosen.
+        return int(np.take_along_axis(costs, choice[:, None], axis=1).sum())
+
+    def total(self, units: int) -> Fraction:
+        """An amount of whole units with every query's overhead added, exactly."""
+        return (units + self.units.overhead * self.shape[0]) * self.units.size
+
+    def require(self, cheapest: int) -> None:
+        """Raise unless the budget pays for the cheapest way to answer everything, in whole units."""
+        if cheapest > self.room:
+            raise BudgetTooSmallError(self.budget, rounded_up(self.total(cheapest)))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """One option for each query, with a certificate that anyone can check.
+
+    ``value`` and ``bound`` are sums over queries; for the objective ``min`` they are the worst query's value,
+    and ``mean_bound`` bounds the mean among the plans that reach it. No plan within the budget is above
+    ``bound``, which follows from ``price`` alone (``certificate.py``). ``status`` is "optimal" when the search
+    proved that no better choice exists, and "within gap" when it stopped at the stated gap.
+    """
+
+    choice: IntArray
+    value: float
+    cost: float
+    bound: float
+    gap: float
+    price: float
+    status: Literal["optimal", "within gap"]
+    mean_bound: float
+
+
+def relative_gap(bound: float, value: float) -> float:
+    """How far the bound is above the value, relative to the value; 0 when equal."""
+    return 0.0 if bound == value else (bound - value) / max(abs(value), 1e-12)
+
+
+def _value_step(value: FloatArray) -> tuple[int, float] | None:
+    flat: Any = value.reshape(-1)
+    largest = max(abs(float(flat.max())), abs(float(flat.min())))
+    allowed = STEP_TOLERANCE * largest
+    denominator = 1
+    left = flat[:: max(1, flat.size // 256)]
+    while left.size:
+        for number in np.unique(left)[:512].tolist():
+            near = Fraction(number).limit_denominator(LARGEST_DENOMINATOR)
+            denominator = math.lcm(denominator, near.denominator)
+            if abs(float(near) - number) > allowed or denominator > LARGEST_DENOMINATOR:
+                return None
+        deviation, left = _off_grid(flat, denominator, allowed)
+    return denominator, deviation
+
+
+def _off_grid(flat: FloatArray, denominator: int, allowed: float) -> tuple[float, FloatArray]:
+    """The largest distance to a multiple of 1/denominator, and some of the values that are too far."""
+    worst = 0.0
+    for start in range(0, flat.size, 1 << 15):
+        block = flat[start : start + (1 << 15)]
+        distance = np.abs(block - np.rint(block * denominator) / denominator)
+        farthest = float(distance.max())
+        if farthest > allowed:
+            return farthest, block[distance > allowed]
+        worst = max(worst, farthest)
+    return worst, flat[:0]

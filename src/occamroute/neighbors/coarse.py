@@ -1,0 +1,196 @@
+"""A float32 picture of the rows that bounds distances from below, with a rigorous error margin.
+
+Rows are shifted (where a common offset would cost digits) and scaled by a power of two, so that float32
+neither over- nor underflows. Whatever the picture cannot tell apart is settled in float64 by the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import FloatArray
+from occamroute.executors.local import over_blocks
+from occamroute.neighbors.metrics import L1, L2, LINF
+from occamroute.neighbors.sweep import STEP, multiply, sweep
+
+__all__ = ["CHUNK", "Coarse", "Floats", "Piece", "Prepared"]
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Piece: TypeAlias = slice | npt.NDArray[np.int64]
+
+CHUNK = 16  # groups are padded to a multiple of this many rows: one look at a chunk's minimum skips them all
+_ROUNDING = 1.01 * 2.0**-24  # of one float32 operation, second-order terms included
+_TINY = 2.0**-125  # what one operation may lose to underflow
+_FAR = 2.0**50  # a query this far out is not pictured at all: every row is checked in float64
+_PLAIN = 2.0**20  # rows between 1 / this and this need no scaling
+_NEVER = np.float32(3e38)  # a coordinate of the padding, farther than anything
+_DIRECT_L2 = 16  # up to this width squares are summed directly, which loses no digits to cancellation
+_MOST_COORDINATES = 16  # for linf: more of them rarely shorten the list of candidates
+_ENOUGH = 0.9  # fewer coordinates do if they carry this share of a row's squared deviation
+
+
+class Prepared(NamedTuple):
+    """A block of queries as the kernels take it.
+
+    A row can be within ``distance`` of query ``i`` only if its bound is at most
+    ``(distance * scale + slack[i]) ** power * stretch + shift[i]``.
+    """
+
+    exact: FloatArray  # (B, d) float64, as given
+    picture: Floats  # (B, D)
+    order: npt.NDArray[np.int32]  # (B, p): the coordinates that tell most about each query
+    unit: FloatArray  # (B,): powers of two for sums of squares
+    slack: FloatArray  # (B,)
+    shift: FloatArray  # (B,)
+
+
+class Coarse:
+    """The float32 picture of rows (n, d) for one metric."""
+
+    def __init__(self, rows: FloatArray, metric: int, *, threads: int | None) -> None:
+        self.metric = metric
+        self.width = width = rows.shape[1]
+        self.product = metric == L2 and width > _DIRECT_L2
+        self.height = width + 2 if self.product else -(-width // STEP) * STEP
+        low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
+        with np.errstate(over="ignore"):
+            mean = np.clip(rows.mean(axis=0, dtype=np.float64), low, high)
+        around_zero = float(np.maximum(-low, high).max())
+        around_mean = float(np.maximum(high - mean, mean - low).max())
+        # float32 rows are exact as they are, and are shifted only if that wins digits; a matrix product
+        # loses digits to cancellation, the fewer the closer to the origin the rows lie.
+        self.shifted = self.product or around_zero > 4.0 * around_mean
+        self.center = mean if self.shifted else np.zeros(width)
+        self.largest = around_zero
+        extent = around_mean if self.shifted else around_zero
+        self.scale = 1.0 if 1.0 / _PLAIN < extent < _PLAIN else float(_inverse_power(np.array([extent]))[0])
+        self.exact = rows.dtype == np.float32 and not self.shifted
+        sample = self.picture(rows[:: -(-len(rows) // 1024)])
+        self._mean, self._variance = sample.mean(axis=0), sample.var(axis=0)
+        self.coordinates = self._count_coordinates(sample)
+        self.norm = 0.0
+        if not self.exact:
+            norms = over_blocks(
+                lambda start, stop: float(_norms(self.picture(rows[start:stop]), metric).max()),
+                len(rows),
+                block=2048,
+                threads=threads,
+            )
+            self.norm = max(norms)
+
+    @property
+    def partial(self) -> bool:
+        """Whether bounds come from some of the coordinates only."""
+        return self.coordinates < self.width
+
+    @property
+    def power(self) -> int:
+        """2 where bounds are of squared distances."""
+        return 2 if self.metric == L2 else 1
+
+    @property
+    def stretch(self) -> float:
+        """The relative part of the margin: the rounding of the terms and of their sum."""
+        return 1.0 + 1e-12 + (0.0 if self.product else (self.coordinates + 8) * _ROUNDING)
+
+    def picture(self, rows: FloatArray) -> Floats:
+        """Rows shifted, scaled and rounded."""
+        if rows.dtype == np.float32 and not self.shifted and self.scale == 1.0:
+            return rows
+        with np.errstate(under="ignore"):
+            return ((rows - self.center) * self.scale).astype(np.float32)
+
+    def columns(
+        self, rows: FloatArray, pieces: Sequence[Piece], size: int, *, threads: int | None
+    ) -> tuple[Floats, npt.NDArray[np.int32]]:
+        """Each piece's picture transposed, (K, D, S), and each row's most telling coordinate, (K, S).
+
+        No piece may have more than ``size`` rows; S is that, rounded up to whole chunks.
+        """
+        padded = -(-size // CHUNK) * CHUNK
+        columns = np.zeros((len(pieces), self.height, padded), dtype=np.float32)
+        peaks = np.zeros((len(pieces), padded), dtype=np.int32)
+
+        def fill(start: int, stop: int) -> None:
+            for number in range(start, stop):
+                picture = self.picture(rows[pieces[number]])
+                into, count = columns[number], len(picture)
+                if self.product:
+                    np.multiply(picture.T, np.float32(-2.0), out=into[: self.width, :count])
+                    into[self.width, :count] = _norms(picture, L2) ** 2
+                    into[self.width, count:] = _NEVER
+                    into[self.width + 1] = 1.0
+                else:
+                    into[: self.width, :count] = picture.T
+                    into[: self.width, count:] = _NEVER
+                if self.partial:
+                    peaks[number, :count] = np.abs(picture - self._mean).argmax(axis=1)
+
+        over_blocks(fill, len(pieces), block=1, threads=threads)
+        return columns, peaks
+
+    def prepare(self, queries: FloatArray) -> Prepared:
+        """Queries (B, d) with their picture and their margins."""
+        exact = queries.astype(np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            far = np.abs((exact - self.center) * self.scale).max(axis=1) > _FAR
+        if far.any():
+            queries = np.where(far[:, np.newaxis], self.center, exact)
+        picture = self.picture(queries)
+        norms = _norms(picture, self.metric)
+        # By the triangle inequality, what rounding the picture may have done to the distance.
+        rounded = self.norm + (norms if queries.dtype != np.float32 or self.shifted else 0.0)
+        slack = np.where(far, np.inf, _ROUNDING * rounded + self.width * _TINY)
+        shift = np.full(len(exact), self.height * _TINY)
+        full = np.zeros((len(exact), self.height), dtype=np.float32)
+        full[:, : self.width] = picture
+        if self.product:
+            full[:, self.width] = 1.0
+            full[:, self.width + 1] = norms**2
+            shift += (self.height + 8) * _ROUNDING * (norms + self.norm) ** 2
+        unit = _inverse_power(np.maximum(np.abs(exact).max(axis=1), self.largest))
+        return Prepared(exact, full, self._order(picture), unit, slack, shift)
+
+    def bounds(self, prepared: Prepared, columns: Floats, *, out: Floats) -> None:
+        """Lower bounds, up to the margin, for a few groups: columns (G, D, S) to out (G, B, S)."""
+        if self.product:
+            multiply(prepared.picture, columns, out=out)
+        else:
+            sweep(prepared.picture, prepared.order, columns, self.metric, out)
+
+    def _order(self, picture: Floats) -> npt.NDArray[np.int32]:
+        """For each query the coordinates in which rows are expected to be far from it."""
+        if not self.partial:
+            return np.tile(np.arange(self.height, dtype=np.int32), (len(picture), 1))
+        spread = -((picture - self._mean) ** 2) - self._variance
+        chosen = np.argpartition(spread, self.coordinates - 1, axis=1)[:, : self.coordinates]
+        return np.ascontiguousarray(chosen, dtype=np.int32)
+
+    def _count_coordinates(self, sample: Floats) -> int:
+        """How many coordinates the bounds need: all for sums; for linf a few carry most of the distance."""
+        if self.metric != LINF or self.width <= _MOST_COORDINATES:
+            return self.height
+        squares = -np.sort(-((sample - self._mean) ** 2), axis=1)[:, :_MOST_COORDINATES]
+        total = float(((sample - self._mean) ** 2).sum())
+        for count in range(STEP, _MOST_COORDINATES, STEP):
+            if float(squares[:, :count].sum()) >= _ENOUGH * total:
+                return count
+        return _MOST_COORDINATES
+
+
+def _inverse_power(values: FloatArray) -> FloatArray:
+    """Powers of two that bring each value (not negative) to at most 1, and above 1/2 where not 0."""
+    # 1,000: the power itself must be a normal number.
+    return np.ldexp(1.0, np.clip(-np.frexp(values)[1], -1000, 1000))
+
+
+def _norms(picture: Floats, metric: int) -> FloatArray:
+    """The metric's norm of each row."""
+    if metric == L2:
+        return np.sqrt(np.einsum("ij,ij->i", picture, picture, dtype=np.float64))
+    size = np.abs(picture)
+    return size.sum(axis=1, dtype=np.float64) if metric == L1 else size.max(axis=1).astype(np.float64)

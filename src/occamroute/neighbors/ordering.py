@@ -1,0 +1,65 @@
+"""Selecting and sorting short lists inside kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from occamroute._compiled import kernel
+
+__all__ = ["select", "sort_pairs"]
+
+_RUN = 8  # entries sorted by insertion before runs are merged
+
+
+@kernel()
+def select(values: Any, count: int, rank: int) -> float:
+    """The value of the given rank (from 0) among the first ``count``, which change places."""
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if rank <= right:
+            high = right
+        elif rank >= left:
+            low = left
+        else:
+            break
+    return float(values[rank])
+
+
+@kernel()
+def sort_pairs(keys: Any, numbers: Any, count: int, spare_keys: Any, spare_numbers: Any) -> None:
+    """Sort the first ``count`` pairs by key; pairs of equal key keep their order."""
+    for start in range(0, count, _RUN):
+        for i in range(start + 1, min(start + _RUN, count)):
+            key, number, j = keys[i], numbers[i], i
+            while j > start and keys[j - 1] > key:
+                keys[j], numbers[j] = keys[j - 1], numbers[j - 1]
+                j -= 1
+            keys[j], numbers[j] = key, number
+    run = _RUN
+    while run < count:
+        for start in range(0, count, 2 * run):
+            middle, stop = min(start + run, count), min(start + 2 * run, count)
+            for i in range(start, middle):
+                spare_keys[i], spare_numbers[i] = keys[i], numbers[i]
+            i, j, to = start, middle, start
+            while i < middle and j < stop:
+                # The left run waits in the spare arrays, so that nothing unread is overwritten.
+                left = spare_keys[i] <= keys[j]
+                keys[to] = spare_keys[i] if left else keys[j]
+                numbers[to] = spare_numbers[i] if left else numbers[j]
+                i, j, to = i + left, j + (not left), to + 1
+            while i < middle:
+                keys[to], numbers[to] = spare_keys[i], spare_numbers[i]
+                i, to = i + 1, to + 1
+        run *= 2

@@ -1,0 +1,1 @@
+"""From estimates and a budget to a plan: Estimate, Plan, Frontier, Planner."""

@@ -1,0 +1,217 @@
+"""Estimate: how likely each classifier is right on each query, and what asking it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, cost_array, feature_matrix, generator, name_tuple
+from occamroute._money import Amount
+from occamroute._version import __version__
+from occamroute.errors import InvalidInputError, UnknownNameError
+from occamroute.estimation import make_estimator
+from occamroute.knapsack import Objective, Problem, SolverName, solve_problem
+from occamroute.planning.frontiers import Frontier, make_frontier
+from occamroute.planning.plans import Plan, make_plan
+from occamroute.profiles import Profile
+
+__all__ = ["Estimate", "SigmaKind", "charged", "estimate", "predicted"]
+
+SigmaKind = Literal["error", "estimator"]
+# Held-out rows that sigma is measured on: enough to know a standard deviation to two digits.
+HELD_OUT = 2000
+PARTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """How likely each of M classifiers is right on each of N queries.
+
+    ``costs`` (M,) or (N, M) is what asking costs once the features are there: the extractor's own answer is then
+    free. ``overhead`` is what extraction costs for one query. ``sigma`` (M,) is the spread that a penalty
+    multiplies, from held-out rows. ``distance`` (N,) is that to the nearest labelled row, where it is known.
+    """
+
+    names: tuple[str, ...]
+    costs: FloatArray
+    success: FloatArray = field(repr=False)
+    sigma: FloatArray
+    overhead: Amount = 0
+    distance: FloatArray | None = field(default=None, repr=False)
+    ids: tuple[str, ...] = field(default=(), repr=False)
+    made_from: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            object.__setattr__(self, "ids", tuple(map(str, range(self.success.shape[0]))))
+
+    def __len__(self) -> int:
+        return int(self.success.shape[0])
+
+    def problem(self, budget: Amount, *, objective: Objective = "mean", penalty: float = 0.0) -> Problem:
+        """The knapsack to solve: ``success - penalty · sigma`` within the budget."""
+        if not (np.isfinite(penalty) and penalty >= 0.0):
+            raise InvalidInputError(f"penalty must be a finite number ≥ 0, got {penalty!r}.")
+        value = self.success if penalty == 0.0 else self.success - penalty * self.sigma
+        return Problem(value, self.costs, budget, objective, self.overhead)
+
+    def plan(
+        self,
+        budget: Amount,
+        *,
+        objective: Objective = "mean",
+        penalty: float = 0.0,
+        solver: SolverName = "exact",
+        seed: int = 0,
+    ) -> Plan:
+        """The best plan within a budget for all queries, feature extraction included.
+
+        Its ``expected_accuracy`` is the mean of the chosen estimates, which is optimistic: choosing the highest
+        of several estimates prefers those that happen to be too high.
+        """
+        problem = self.problem(budget, objective=objective, penalty=penalty)
+        knobs = {"objective": objective, "penalty": penalty, "solver": solver, "plan_seed": seed}
+        return make_plan(
+            problem,
+            solve_problem(problem, solver=solver, seed=seed),
+            ids=self.ids,
+            names=self.names,
+            success=self.success,
+            made_from={**self.made_from, **knobs},
+        )
+
+    def frontier(self, *, penalty: float = 0.0, seed: int = 0) -> Frontier:
+        """The highest expected accuracy at every budget at once."""
+
+        def plan(budget: Amount) -> Plan:
+            return self.plan(budget, penalty=penalty, seed=seed)
+
+        return make_frontier(self.problem(0, penalty=penalty), self.success, plan)
+
+
+def estimate(
+    profile: Profile,
+    features: Any,
+    *,
+    estimator: str | Any = "bagged",
+    extractor: str | None = None,
+    costs: Any = None,
+    ids: Any = None,
+    sigma: SigmaKind = "error",
+    seed: int | np.random.Generator = 0,
+) -> Estimate:
+    """Each classifier's probability of success on new queries, from their ``features`` (N, d).
+
+    ``estimator`` is "bagged", "sampled" (the paper), "mixture", or any object with scikit-learn's ``fit`` and
+    ``predict`` for several outputs. Where the profile has several feature sets, ``extractor`` names the one that
+    ``features`` are (or ``features`` is a mapping). ``costs`` (M,) or (N, M) are the new queries' costs; by
+    default the profile's, averaged by classifier where they differ by query. ``sigma`` is the spread of the
+    estimate's error on held-out rows ("error", as the authors compute it, though they use test rows), or the
+    standard deviation of the estimate itself over disjoint parts of the profile ("estimator", as the paper says).
+    """
+    made = make_estimator(estimator)
+    name = chosen_extractor(profile, extractor, features)
+    queries = feature_matrix(features[name] if isinstance(features, Mapping) else features)
+    pool = profile.feature_sets[name]
+    if queries.shape[1] != pool.shape[1]:
+        raise InvalidInputError(
+            f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}."
+        )
+    spread = _sigma(made, pool, profile.success, sigma, generator(seed))
+    made.fit(pool, profile.success)
+    success, distance = predicted(made, queries, len(profile.names))
+    own_costs, overhead = charged(profile, name if _looks(made) else None, costs, queries.shape[0])
+    return Estimate(
+        names=profile.names,
+        costs=own_costs,
+        success=success,
+        sigma=spread,
+        overhead=overhead,
+        distance=distance,
+        ids=() if ids is None else name_tuple(map(str, ids), "ids"),
+        made_from={
+            "version": __version__,
+            "profile": profile.fingerprint,
+            "estimator": repr(made),
+            "extractor": name if _looks(made) else None,
+            "sigma": sigma,
+        },
+    )
+
+
+def chosen_extractor(profile: Profile, extractor: str | None, features: Any) -> str:
+    """The feature set meant: the one asked for, the only one, or the profile's own default."""
+    sets = profile.feature_sets
+    if extractor is None and isinstance(features, Mapping) and len(features) == 1:
+        extractor = next(iter(features))
+    if extractor is None:
+        extractor = next(iter(sets)) if len(sets) == 1 else profile.extractor
+    if extractor is None:
+        raise InvalidInputError(f"the profile has several feature sets: name one of {', '.join(sets)} as extractor.")
+    if extractor not in sets:
+        raise UnknownNameError("extractor", extractor, sets)
+    if isinstance(features, Mapping) and extractor not in features:
+        raise UnknownNameError("extractor", extractor, features)
+    return extractor
+
+
+def charged(profile: Profile, extractor: str | None, costs: Any, queries: int) -> tuple[FloatArray, Amount]:
+    """What each answer costs once the features are paid, and what the features cost for one query.
+
+    Without an extractor nothing is looked at: nothing is charged for it, and nothing is freed.
+    """
+    if costs is None:
+        own = profile.mean_costs
+    else:
+        own = cost_array(costs, options=len(profile.names), rows=queries)
+    if extractor is None:
+        return own, 0
+    own = own.copy()
+    if extractor in profile.names:
+        own[..., profile.names.index(extractor)] = 0.0
+    return own, profile.extraction_costs[extractor]
+
+
+def predicted(estimator: Any, queries: FloatArray, options: int) -> tuple[FloatArray, FloatArray | None]:
+    """Estimated success (N, M) within [0, 1], and the distance to the nearest labelled row where it is known."""
+    distance = None
+    if hasattr(estimator, "predict_with_distance"):
+        table, distance = estimator.predict_with_distance(queries)
+    else:
+        table = estimator.predict(queries)
+    table = np.asarray(table, np.float64).reshape(queries.shape[0], -1)
+    if table.shape[1] != options or not np.isfinite(table).all():
+        raise InvalidInputError(
+            f"the estimator must predict {options} finite numbers a query, got shape {table.shape}."
+        )
+    return np.clip(table, 0.0, 1.0), distance
+
+
+def _looks(estimator: Any) -> bool:
+    return bool(getattr(estimator, "looks_at_features", True))
+
+
+def _sigma(
+    estimator: Any, pool: FloatArray, success: FloatArray, kind: str, random: np.random.Generator
+) -> FloatArray:
+    """The spread of the estimate, measured on rows that the estimator did not see."""
+    if kind not in ("error", "estimator"):
+        raise UnknownNameError("sigma", kind, ("error", "estimator"))
+    rows = success.shape[0]
+    if rows < 2 * PARTS:
+        return np.zeros(success.shape[1])
+    order = random.permutation(rows)
+    held = order[: min(HELD_OUT, max(1, rows // 5))]
+    rest = order[held.size :]
+    parts = [np.sort(rest)] if kind == "error" else [np.sort(part) for part in np.array_split(rest, PARTS)]
+    tables = []
+    for part in parts:
+        fitted = make_estimator(estimator)
+        fitted.fit(pool[part], success[part])
+        tables.append(predicted(fitted, pool[held], success.shape[1])[0])
+    if kind == "error":
+        return np.asarray((success[held] - tables[0]).std(axis=0))
+    return np.asarray(np.sqrt(np.var(tables, axis=0, ddof=1).mean(axis=0)))

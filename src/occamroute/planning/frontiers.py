@@ -1,0 +1,85 @@
+"""Frontier: the highest expected accuracy at every budget at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from occamroute._arrays import FloatArray
+from occamroute._money import Amount, money, rounded_up
+from occamroute.errors import BudgetTooSmallError, InvalidInputError
+from occamroute.knapsack import Problem
+from occamroute.knapsack.frontier import supported_points
+from occamroute.planning.plans import Plan
+from occamroute.storage import Parts
+
+__all__ = ["Frontier", "make_frontier"]
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The supported points of accuracy against budget: each is the optimum at its own cost.
+
+    ``budgets`` (P,) rise, feature extraction included; ``accuracies`` (P,) are mean estimates (never penalised);
+    ``prices`` (P,) are what the next unit of money buys in right answers, 0 at the end. Between two points the
+    straight line is only an upper bound, which is what ``bound`` gives; ``plan`` gives the optimum itself.
+    """
+
+    budgets: FloatArray = field(repr=False)
+    accuracies: FloatArray = field(repr=False)
+    prices: FloatArray = field(repr=False)
+    values: FloatArray = field(repr=False)
+    n_queries: int
+    planner: Callable[[Amount], Plan] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return int(self.budgets.size)
+
+    def bound(self, budget: Amount) -> float:
+        """No plan within this budget has a higher mean (penalised) value."""
+        amount = float(money(budget))
+        if amount < self.budgets[0]:
+            raise BudgetTooSmallError(budget, rounded_up(money(float(self.budgets[0]))))
+        return float(np.interp(amount, self.budgets, self.values))
+
+    def plan(self, budget: Amount) -> Plan:
+        """The same plan as ``Estimate.plan`` at this budget."""
+        if self.planner is None:
+            raise InvalidInputError(
+                "a frontier read from a file holds its points alone: plan with the estimate it came from."
+            )
+        return self.planner(budget)
+
+    def parts(self) -> Parts:
+        """The frontier as one table, a row for each point."""
+        columns = {
+            "budget": self.budgets,
+            "accuracy": self.accuracies,
+            "price": self.prices,
+            "value": self.values,
+        }
+        return Parts("frontier", columns, {"n_queries": self.n_queries})
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> Frontier:
+        """The frontier that ``parts`` was made of; it no longer plans."""
+        names = ("budget", "accuracy", "price", "value")
+        return cls(*(parts.columns[name] for name in names), n_queries=parts.metadata["n_queries"])
+
+
+def make_frontier(problem: Problem, success: FloatArray, planner: Callable[[Amount], Plan]) -> Frontier:
+    """The frontier of a problem; its budget plays no part, ``success`` (N, M) is never penalised."""
+    points = supported_points(problem)
+    queries = problem.shape[0]
+    values = points.totals(problem.value) / queries
+    same = success is problem.value
+    return Frontier(
+        budgets=problem.units.floats(points.cost + problem.units.overhead * queries),
+        accuracies=values if same else points.totals(success) / queries,
+        prices=np.append(points.price[1:], 0.0) / float(problem.units.size),
+        values=values,
+        n_queries=queries,
+        planner=planner,
+    )

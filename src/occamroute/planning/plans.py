@@ -1,0 +1,179 @@
+"""Plan: which classifier answers which query, what that costs, and the proof that it is the best choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute._money import Amount
+from occamroute.errors import CertificateError, InvalidInputError
+from occamroute.knapsack import Problem, Solution
+from occamroute.knapsack.certificate import Certificate, check
+from occamroute.storage import Parts
+
+__all__ = ["Plan", "make_plan", "verify"]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which classifier answers which query.
+
+    ``choice`` (N,) is the index into ``names``. ``planned_cost`` is everything, feature extraction included, and
+    never above ``budget``. ``success`` (N,) is the estimated probability that the chosen classifier is right, and
+    ``expected_accuracy`` their mean plus ``made_from["correction"]``: 0 for a plan from ``Estimate.plan`` (the mean
+    of chosen estimates is optimistic), else what held-out rows say (with ``accuracy_interval``, 90 %).
+
+    ``value``, ``bound``, ``gap`` and ``price`` are the certificate of ``problem``, the knapsack that was solved:
+    ``value`` and ``bound`` are means of the (penalised) values, for the objective "min" the worst of them.
+    ``weights`` (M,) is the extractor's share in the answer after classifier i (0: that classifier alone).
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    choice: IntArray = field(repr=False)
+    budget: Amount
+    planned_cost: float
+    expected_accuracy: float
+    accuracy_interval: tuple[float, float] | None
+    success: FloatArray = field(repr=False)
+    value: float
+    bound: float
+    gap: float
+    price: float
+    mean_bound: float
+    status: str
+    weights: FloatArray = field(repr=False)
+    problem: Problem = field(repr=False)
+    made_from: dict[str, Any] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """How many queries go to each classifier."""
+        counts = np.bincount(self.choice, minlength=len(self.names))
+        return dict(zip(self.names, counts.tolist(), strict=True))
+
+    @property
+    def costs(self) -> FloatArray:
+        """What each query costs, feature extraction included, (N,)."""
+        units = self.problem.unit_costs
+        chosen = units[0 if units.shape[0] == 1 else np.arange(len(self)), self.choice]
+        return self.problem.units.floats(chosen + self.problem.units.overhead)
+
+    def parts(self) -> Parts:
+        """The plan as one table, a row for each query, and what is said of the plan as a whole."""
+        problem = self.problem
+        columns = {
+            "id": np.array(self.ids),
+            "classifier": np.array(self.names)[self.choice],
+            "cost": self.costs,
+            "success": self.success,
+        }
+        columns |= {f"value:{name}": problem.value[:, column] for column, name in enumerate(self.names)}
+        if problem.cost.ndim == 2:
+            columns |= {f"cost:{name}": problem.cost[:, column] for column, name in enumerate(self.names)}
+        about = {
+            "names": list(self.names),
+            "costs": problem.cost.tolist() if problem.cost.ndim == 1 else None,
+            "budget": str(problem.budget),
+            "overhead": str(problem.overhead),
+            "objective": problem.objective,
+            "weights": self.weights.tolist(),
+            "accuracy_interval": None if self.accuracy_interval is None else list(self.accuracy_interval),
+            "made_from": self.made_from,
+        }
+        about |= {name: getattr(self, name) for name in NUMBERS}
+        return Parts("plan", columns, about)
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> Plan:
+        """The plan that ``parts`` was made of."""
+        about, columns = parts.metadata, parts.columns
+        names = tuple(about["names"])
+        cost = about["costs"]
+        if cost is None:
+            cost = np.column_stack([columns[f"cost:{name}"] for name in names])
+        index = {name: column for column, name in enumerate(names)}
+        budget = Decimal(about["budget"])
+        return cls(
+            ids=tuple(columns["id"].tolist()),
+            names=names,
+            choice=np.array([index[name] for name in columns["classifier"].tolist()], np.int64),
+            budget=float(budget),
+            accuracy_interval=None if about["accuracy_interval"] is None else tuple(about["accuracy_interval"]),
+            success=columns["success"],
+            weights=np.array(about["weights"], np.float64),
+            problem=Problem(
+                value=np.column_stack([columns[f"value:{name}"] for name in names]),
+                cost=np.array(cost, np.float64),
+                budget=budget,
+                objective=about["objective"],
+                overhead=Decimal(about["overhead"]),
+            ),
+            made_from=about["made_from"],
+            **{name: about[name] for name in NUMBERS},
+        )
+
+
+NUMBERS = (
+    "planned_cost", "expected_accuracy", "value", "bound", "gap", "price", "mean_bound", "status",
+)  # fmt: skip
+
+
+def make_plan(
+    problem: Problem, solution: Solution, *, ids: tuple[str, ...], names: tuple[str, ...], success: FloatArray,
+    made_from: dict[str, Any],
+) -> Plan:  # fmt: skip
+    """The plan that a solution of its problem stands for; ``success`` (N, M) is never penalised."""
+    scale = len(ids) if problem.objective == "mean" else 1
+    chosen = np.take_along_axis(success, solution.choice[:, None], axis=1)[:, 0]
+    return Plan(
+        ids=ids,
+        names=names,
+        choice=solution.choice,
+        budget=problem.budget,
+        planned_cost=solution.cost,
+        expected_accuracy=float(chosen.mean()),
+        accuracy_interval=None,
+        success=chosen,
+        value=solution.value / scale,
+        bound=solution.bound / scale,
+        gap=solution.gap,
+        price=solution.price,
+        mean_bound=solution.mean_bound,
+        status=solution.status,
+        weights=np.zeros(len(names)),
+        problem=problem,
+        made_from={"correction": 0.0, **made_from},
+    )
+
+
+def verify(plan: Plan) -> None:
+    """Recompute cost, value and bound from the plan's problem, choice and price alone.
+
+    Raises ``CertificateError`` naming the field that does not hold. No solver takes part.
+    """
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"only a plan can be verified, got {type(plan).__name__}.")
+    problem = plan.problem
+    if plan.budget != problem.budget:
+        raise CertificateError("budget", plan.budget, problem.budget)
+    scale = problem.shape[0] if problem.objective == "mean" else 1
+    stated = Certificate(
+        value=plan.value * scale,
+        cost=plan.planned_cost,
+        bound=plan.bound * scale,
+        gap=plan.gap,
+        price=plan.price,
+        mean_bound=plan.mean_bound,
+    )
+    check(problem, plan.choice, stated)
+    expected = float(plan.success.mean()) + plan.made_from["correction"]
+    if abs(expected - plan.expected_accuracy) > 1e-9:
+        raise CertificateError("expected_accuracy", plan.expected_accuracy, expected)

@@ -1,0 +1,345 @@
+"""Profile: what each classifier did on labelled queries, and what was known of them beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import (
+    FloatArray,
+    IntArray,
+    cost_array,
+    feature_matrix,
+    generator,
+    name_tuple,
+    probability_matrix,
+    row_labels,
+    success_matrix,
+)
+from occamroute._money import Amount, money
+from occamroute.errors import InvalidInputError, UnknownNameError
+from occamroute.storage import Parts
+
+__all__ = ["FEATURES", "Profile", "success"]
+
+# What a feature set is called when no classifier's call yields it.
+FEATURES = "features"
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What M classifiers did on n labelled queries.
+
+    ``costs`` is one call's cost, (M,) or (n, M) where it differs by query; ``features`` (n, d) is what is known
+    of a query before an answer is bought, or a mapping from extractor to such arrays; ``success`` (n, M) lies
+    in [0, 1]. ``extractor`` names the classifier whose call yields the features, so that its own answer is free
+    once they are paid; with several feature sets it names the one to use where none is asked for.
+    ``extractor_cost`` is what extraction costs for one query: by default that classifier's cost, or 0 without one.
+
+    >>> profile = Profile(("small", "large"), (0.1, 1.0), features=[[0.2], [0.9]], success=[[0, 1], [1, 1]])
+    >>> profile.accuracy
+    array([0.5, 1. ])
+    """
+
+    names: tuple[str, ...]
+    costs: FloatArray
+    features: FloatArray | Mapping[str, FloatArray]
+    success: FloatArray
+    extractor: str | None = None
+    extractor_cost: Amount | Mapping[str, Amount] | None = None
+    ids: tuple[str, ...] | None = field(default=None, repr=False)
+    labels: npt.NDArray[Any] | None = field(default=None, repr=False)
+    classes: tuple[str, ...] | None = field(default=None, repr=False)
+    groups: npt.NDArray[Any] | None = field(default=None, repr=False)
+    probabilities: Mapping[str, FloatArray] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)
+        put("names", name_tuple(self.names))
+        put("success", success_matrix(self.success))
+        rows, options = self.success.shape
+        if options != len(self.names):
+            raise InvalidInputError(
+                f"success must have one column for each of the {len(self.names)} names, got {options}."
+            )
+        put("costs", cost_array(self.costs, options=options, rows=rows))
+        put("features", _features(self.features, rows))
+        put("extractor", None if self.extractor is None else str(self.extractor))
+        put("extractor_cost", self._extraction_costs())
+        for name in ("labels", "groups"):
+            if getattr(self, name) is not None:
+                put(name, row_labels(getattr(self, name), rows, name))
+        put("classes", None if self.classes is None else name_tuple(self.classes, "classes"))
+        self._check_labels()
+        put("ids", _ids(self.ids, self.feature_sets))
+        put("probabilities", self._kept_probabilities())
+
+    def _extraction_costs(self) -> dict[str, Amount]:
+        sets = self.feature_sets
+        given = self.extractor_cost
+        if self.extractor is not None and self.extractor not in sets:
+            raise UnknownNameError("extractor", self.extractor, sets)
+        if isinstance(given, Mapping):
+            unknown = set(given) - set(sets)
+            if unknown:
+                raise UnknownNameError("extractor", sorted(unknown)[0], sets)
+            amounts = dict(given)
+        else:
+            amounts = {} if given is None else dict.fromkeys(sets, given)
+        for name in sets:
+            if amounts.get(name) is None:
+                amounts[name] = self._own_cost(name)
+            money(amounts[name], "extractor_cost")
+        return {name: amounts[name] for name in sets}
+
+    def _own_cost(self, extractor: str) -> float:
+        if extractor in self.names:
+            return float(np.atleast_2d(self.costs)[:, self.names.index(extractor)].mean())
+        if extractor == FEATURES:
+            return 0.0
+        raise UnknownNameError("extractor", extractor, self.names)
+
+    def _check_labels(self) -> None:
+        if self.labels is None or self.classes is None or self.labels.dtype.kind != "i":
+            return
+        if int(self.labels.min()) < 0 or int(self.labels.max()) >= len(self.classes):
+            raise InvalidInputError(f"labels must be whole numbers from 0 to {len(self.classes) - 1}.")
+
+    def _kept_probabilities(self) -> dict[str, FloatArray] | None:
+        if self.probabilities is None:
+            return None
+        kept = {}
+        for name, table in self.probabilities.items():
+            if name not in self.names:
+                raise UnknownNameError("classifier in probabilities", name, self.names)
+            kept[name] = probability_matrix(table, f"probabilities[{name!r}]")
+            shape = (len(self), kept[name].shape[1] if self.classes is None else len(self.classes))
+            if kept[name].shape != shape:
+                raise InvalidInputError(
+                    f"probabilities[{name!r}] must be of shape {shape}, got {kept[name].shape}."
+                )
+        return kept
+
+    def __len__(self) -> int:
+        return int(self.success.shape[0])
+
+    @property
+    def feature_sets(self) -> dict[str, FloatArray]:
+        """The feature sets by extractor."""
+        if isinstance(self.features, Mapping):
+            return dict(self.features)
+        return {self.extractor or FEATURES: self.features}
+
+    @property
+    def extraction_costs(self) -> dict[str, Amount]:
+        """What extracting each feature set costs for one query."""
+        return dict(self.extractor_cost)  # type: ignore[arg-type]  # __post_init__ made it a mapping
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Each classifier's mean success, (M,)."""
+        return np.asarray(self.success.mean(axis=0))
+
+    @property
+    def mean_costs(self) -> FloatArray:
+        """Each classifier's cost, averaged where it differs by query, (M,)."""
+        return self.costs if self.costs.ndim == 1 else np.asarray(self.costs.mean(axis=0))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content, the same for the same content wherever it is stored."""
+        digest = hashlib.sha256()
+
+        def add(name: str, value: Any) -> None:
+            array = np.asarray(value)
+            if array.dtype.kind == "U":  # its width depends on where it came from
+                array = np.frombuffer("\0".join(array.reshape(-1).tolist()).encode(), np.uint8)
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+
+        for name in ("names", "costs", "success", "ids", "labels", "classes", "groups"):
+            if getattr(self, name) is not None:
+                add(name, getattr(self, name))
+        add("extractor", self.extractor or "")
+        for name, table in self.feature_sets.items():
+            add(f"features {name} {self.extraction_costs[name]}", table)
+        for name, table in (self.probabilities or {}).items():
+            add(f"probabilities {name}", table)
+        return digest.hexdigest()
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> Profile:
+        """The profile that ``parts`` was made of."""
+        about, columns = parts.metadata, parts.columns
+        names = about["names"]
+        sets = {name: columns[f"features:{name}"] for name in about["feature_sets"]}
+        several = about["several_feature_sets"]
+        per_query = about["costs"] is None
+        return cls(
+            names=tuple(names),
+            costs=np.column_stack([columns[f"cost:{name}"] for name in names]) if per_query
+            else np.array(about["costs"], np.float64),
+            features=sets if several else next(iter(sets.values())),
+            success=np.column_stack([columns[f"success:{name}"] for name in names]),
+            extractor=about["extractor"],
+            extractor_cost=about["extractor_cost"],
+            ids=tuple(columns["id"].tolist()),
+            labels=columns.get("label"),
+            classes=None if about["classes"] is None else tuple(about["classes"]),
+            groups=columns.get("group"),
+            probabilities=None if about["probabilities"] is None
+            else {name: columns[f"probabilities:{name}"] for name in about["probabilities"]},
+        )  # fmt: skip
+
+    def parts(self) -> Parts:
+        """The profile as one table, a row for each query, and what is said of the table as a whole."""
+        columns: dict[str, npt.NDArray[Any]] = {"id": np.array(self.ids)}
+        if self.labels is not None:
+            columns["label"] = self.labels
+        if self.groups is not None:
+            columns["group"] = self.groups
+        for column, name in enumerate(self.names):
+            columns[f"success:{name}"] = self.success[:, column]
+            if self.costs.ndim == 2:
+                columns[f"cost:{name}"] = self.costs[:, column]
+        columns |= {f"features:{name}": table for name, table in self.feature_sets.items()}
+        columns |= {f"probabilities:{name}": table for name, table in (self.probabilities or {}).items()}
+        about = {
+            "names": list(self.names),
+            "costs": self.costs.tolist() if self.costs.ndim == 1 else None,
+            "extractor": self.extractor,
+            "extractor_cost": {name: float(cost) for name, cost in self.extraction_costs.items()},
+            "feature_sets": list(self.feature_sets),
+            "several_feature_sets": isinstance(self.features, Mapping),
+            "classes": None if self.classes is None else list(self.classes),
+            "probabilities": None if self.probabilities is None else list(self.probabilities),
+            "fingerprint": self.fingerprint,
+        }
+        return Parts("profile", columns, about)
+
+    def take(self, rows: IntArray) -> Profile:
+        """The profile of some of the rows, in the order given."""
+        sets = {name: table[rows] for name, table in self.feature_sets.items()}
+        optional = {name: None if getattr(self, name) is None else getattr(self, name)[rows]
+                    for name in ("labels", "groups")}  # fmt: skip
+        ids = self.ids or ()
+        return replace(
+            self,
+            costs=self.costs if self.costs.ndim == 1 else self.costs[rows],
+            features=sets if isinstance(self.features, Mapping) else next(iter(sets.values())),
+            success=self.success[rows],
+            ids=tuple(ids[row] for row in rows),
+            probabilities=None if self.probabilities is None
+            else {name: table[rows] for name, table in self.probabilities.items()},
+            **optional,
+        )  # fmt: skip
+
+    def split(self, fraction: float = 0.5, *, seed: int | np.random.Generator = 0) -> tuple[Profile, Profile]:
+        """Two profiles, the first with about ``fraction`` of the rows; rows of one group stay together."""
+        if not 0.0 < fraction < 1.0:
+            raise InvalidInputError(f"fraction must lie between 0 and 1, got {fraction!r}.")
+        random = generator(seed)
+        blocks = np.arange(len(self)) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
+        order = random.permutation(int(blocks.max()) + 1)
+        sizes = np.bincount(blocks)[order]
+        first = order[: max(1, int(np.searchsorted(np.cumsum(sizes), fraction * len(self), side="right")))]
+        chosen = np.isin(blocks, first)
+        if chosen.all() or not chosen.any():
+            raise InvalidInputError(f"a profile of {len(self)} rows cannot be split at {fraction!r}.")
+        return self.take(np.flatnonzero(chosen)), self.take(np.flatnonzero(~chosen))
+
+    def select(self, names: Iterable[str]) -> Profile:
+        """The profile of some of the classifiers; its features and what they cost stay."""
+        wanted = name_tuple(names)
+        for name in wanted:
+            if name not in self.names:
+                raise UnknownNameError("classifier", name, self.names)
+        columns = [self.names.index(name) for name in wanted]
+        kept = self.probabilities
+        return replace(
+            self,
+            names=wanted,
+            costs=self.costs[..., columns],
+            success=self.success[:, columns],
+            probabilities=None if kept is None else {name: kept[name] for name in wanted if name in kept},
+        )
+
+    def pareto(self) -> Profile:
+        """The core set: classifiers that no other beats in both mean cost and accuracy, and the extractors."""
+        cost, accuracy = self.mean_costs, self.accuracy
+        beaten = [
+            any(
+                cost[other] <= cost[one] and accuracy[other] >= accuracy[one]
+                and (cost[other] < cost[one] or accuracy[other] > accuracy[one] or other < one)
+                for other in range(len(self.names)) if other != one
+            )
+            for one in range(len(self.names))
+        ]  # fmt: skip
+        sets = self.feature_sets
+        return self.select(
+            name for name, worse in zip(self.names, beaten, strict=True) if not worse or name in sets
+        )
+
+
+def success(probabilities: Any, labels: Any, *, temperature: float = 0.001) -> FloatArray:
+    """The paper's soft success (n,): the probability on the true label, sharpened by ``temperature``.
+
+    At the default it is nearly 1 where the classifier's most likely label is the true one, and nearly 0 elsewhere.
+
+    >>> success([[0.6, 0.4], [0.5, 0.5]], [0, 1]).round(3)
+    array([1. , 0.5])
+    """
+    table = probability_matrix(probabilities).astype(np.float64)
+    truth = row_labels(labels, table.shape[0], "labels")
+    if truth.dtype.kind != "i" or int(truth.min()) < 0 or int(truth.max()) >= table.shape[1]:
+        raise InvalidInputError(f"labels must be whole numbers from 0 to {table.shape[1] - 1}.")
+    if not (np.isfinite(temperature) and temperature > 0.0):
+        raise InvalidInputError(f"temperature must be a finite number > 0, got {temperature!r}.")
+    with np.errstate(divide="ignore"):
+        logits = np.log(table / table.max(axis=1, keepdims=True)) / temperature
+    sharpened = np.exp(logits)
+    return np.asarray(np.take_along_axis(sharpened, truth[:, None], axis=1)[:, 0] / sharpened.sum(axis=1))
+
+
+def _features(value: Any, rows: int) -> FloatArray | dict[str, FloatArray]:
+    if isinstance(value, Mapping):
+        if not value:
+            raise InvalidInputError("features must hold at least one feature set, got an empty mapping.")
+        return {
+            name: _one_set(table, rows, f"features[{name!r}]")
+            for name, table in zip(name_tuple(value, "features"), value.values(), strict=True)
+        }
+    return _one_set(value, rows, "features")
+
+
+def _one_set(value: Any, rows: int, name: str) -> FloatArray:
+    table = feature_matrix(value, name, copy=True)
+    if table.shape[0] != rows:
+        raise InvalidInputError(f"{name} must have one row for each of the {rows} of success, got {table.shape[0]}.")
+    return table
+
+
+def _ids(given: Any, sets: Mapping[str, FloatArray]) -> tuple[str, ...]:
+    """The rows' ids, by default a hash of each row's features, numbered where rows repeat."""
+    rows = next(iter(sets.values())).shape[0]
+    if given is not None:
+        ids = tuple(str(entry) for entry in given)
+        if len(ids) != rows:
+            raise InvalidInputError(f"ids must be of length {rows}, got {len(ids)}.")
+        return name_tuple(ids, "ids") if ids else ids
+    seen: dict[str, int] = {}
+    made = []
+    for row in range(rows):
+        digest = hashlib.blake2b(digest_size=10)
+        for table in sets.values():
+            digest.update(table[row].tobytes())
+        name = digest.hexdigest()
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return tuple(made)

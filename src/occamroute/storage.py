@@ -1,0 +1,165 @@
+"""Tables with metadata in Parquet files: a format number, JSON in the schema, never a pickle.
+
+Any Parquet reader can use the tables as they are. Nouns stand above this module: they give their parts
+(``parts()``) and are made again from them (``from_parts()``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute.errors import InvalidInputError, StorageError
+
+__all__ = ["FORMAT", "Parts", "Storable", "load", "read", "save", "whole_file", "write"]
+
+FORMAT = 1
+KEY = b"occamroute"
+
+# Named, not imported: what is stored stands above this module.
+READERS = {
+    "profile": "occamroute.profiles:Profile",
+    "plan": "occamroute.planning.plans:Plan",
+    "frontier": "occamroute.planning.frontiers:Frontier",
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A noun taken apart: its kind, columns of equal length (n,) or (n, d), and metadata that JSON can hold."""
+
+    kind: str
+    columns: dict[str, npt.NDArray[Any]]
+    metadata: dict[str, Any]
+
+
+class Storable(Protocol):
+    """Anything that gives its parts."""
+
+    def parts(self) -> Parts:
+        """The noun taken apart."""
+        ...
+
+
+def save(noun: Storable, path: str | os.PathLike[str]) -> None:
+    """Write a profile, plan or frontier to a Parquet file; the file is whole or it is not there."""
+    if not hasattr(noun, "parts"):
+        raise InvalidInputError(f"only profiles, plans and frontiers can be saved, got {type(noun).__name__}.")
+    write(noun.parts(), path)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The profile, plan or frontier that ``save`` wrote."""
+    parts = read(path)
+    if parts.kind not in READERS:
+        raise StorageError(path, f"it holds a {parts.kind!r}, which this version does not know")
+    module, _, name = READERS[parts.kind].partition(":")
+    try:
+        return getattr(import_module(module), name).from_parts(parts)
+    except (KeyError, TypeError, IndexError) as error:
+        raise StorageError(path, f"part of the {parts.kind} is missing or broken ({error})") from error
+
+
+def write(parts: Parts, path: str | os.PathLike[str]) -> None:
+    """Write one table with its metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: _to_arrow(column) for name, column in parts.columns.items()}
+    about = {"format": FORMAT, "kind": parts.kind, **parts.metadata}
+    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def read(path: str | os.PathLike[str]) -> Parts:
+    """The table and metadata that ``write`` wrote."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not Path(path).is_file():
+        raise StorageError(path, "there is no such file")
+    try:
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError) as error:
+        reason = "it is no Parquet file, or it is cut off or damaged"
+        raise StorageError(path, reason) from error
+    about = _metadata(path, table.schema.metadata or {})
+    columns = {name: _from_arrow(table.column(name)) for name in table.column_names}
+    return Parts(about.pop("kind"), columns, about)
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when all went well, and is removed otherwise."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist.")
+    if target.is_dir():
+        raise InvalidInputError(f"cannot write {target}: it is a folder.")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {target}: {error.strerror}.") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush(temporary)
+        # A temporary file is private to its owner; a result is as open as any new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Have the content on the disk before the name points to it."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _metadata(path: str | os.PathLike[str], raw: dict[bytes, bytes]) -> dict[str, Any]:
+    if KEY not in raw:
+        raise StorageError(path, "it is a Parquet file, but not one that occamroute wrote")
+    try:
+        about = json.loads(raw[KEY])
+        number = int(about.pop("format"))
+        about["kind"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(path, "its metadata are damaged") from error
+    if number != FORMAT:
+        raise StorageError(path, f"it has format {number}, this version reads format {FORMAT}")
+    return dict(about)
+
+
+def _to_arrow(column: npt.NDArray[Any]) -> Any:
+    import pyarrow as pa
+
+    if column.ndim == 1:
+        return pa.array(column.tolist() if column.dtype.kind == "U" else column)
+    flat = pa.array(np.ascontiguousarray(column).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+
+
+def _from_arrow(column: Any) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
+    column = column.combine_chunks()
+    if pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=np.str_)
+    return np.asarray(column)
