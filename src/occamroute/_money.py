@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_UP, Context, Decimal
+from decimal import ROUND_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray
 from occamroute.errors import InvalidInputError
 
-__all__ = ["Amount", "Units", "exact", "money", "rounded_up", "units_for"]
+__all__ = ["Amount", "Units", "exact", "from_text", "money", "money_from_text", "rounded_up", "units_for"]
 
 Amount: TypeAlias = float | int | Decimal | Fraction
 
@@ -49,6 +49,22 @@ def money(number: Any, name: str = "budget") -> Fraction:
     if not finite or number < 0:
         raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {number!r}.")
     return exact(number)
+
+
+def from_text(text: str) -> Amount:
+    """The amount that ``str`` wrote: a float where that means the same, else a fraction."""
+    amount = Fraction(text)
+    return float(amount) if exact(float(amount)) == amount else amount
+
+
+def money_from_text(text: str, name: str = "budget") -> Decimal:
+    """An amount that somebody typed, exactly."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {text!r}.") from None
+    money(amount, name)
+    return amount
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ class BaggedNeighbors:
         self.index_ = PoolIndex(rows, metric=self.metric, threads=self.threads)
         return self
 
+    def shrunk(self, share: float) -> BaggedNeighbors:
+        """The same for a pool that has only a share of the rows: as many neighbours share an estimate."""
+        size = None if self.sample_size is None else max(1, int(self.sample_size * share))
+        return BaggedNeighbors(size, self.metric, threads=self.threads)
+
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
         return self.predict_with_distance(features)[0]
@@ -60,14 +65,14 @@ class BaggedNeighbors:
         return f"BaggedNeighbors(sample_size={self.sample_size}, metric={self.metric!r})"
 
 
-def rank_weights(pool: int, sample_size: int) -> FloatArray:
+def rank_weights(pool: int, sample_size: int, *, tail: float = TAIL) -> FloatArray:
     """The chance that the r-th nearest of ``pool`` rows is the nearest in a random subset, r = 1, 2, …, (k,).
 
-    Cut off where what is left is no more than 1e-6.
+    Cut off where what is left is no more than ``tail``.
     """
     if sample_size > pool:
         raise InvalidInputError(f"sample_size must be at most the pool's {pool} rows, got {sample_size}.")
     rank = np.arange(1, pool - sample_size + 1)
     ratio = (pool - rank - sample_size + 1) / (pool - rank)
     weights = sample_size / pool * np.append(1.0, np.cumprod(ratio))
-    return weights[: int(np.searchsorted(np.cumsum(weights), 1.0 - TAIL)) + 1]
+    return weights[: int(np.searchsorted(np.cumsum(weights), 1.0 - tail)) + 1]

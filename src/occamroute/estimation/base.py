@@ -14,7 +14,8 @@ __all__ = ["Estimator", "whole_number"]
 class Estimator(Protocol):
     """Learns success (n, M) from features (n, d), and predicts it for others.
 
-    Optional: ``looks_at_features = False`` (nothing is extracted for it), ``predict_with_distance``.
+    Optional: ``looks_at_features = False`` (nothing is extracted for it), ``predict_with_distance``, and
+    ``shrunk(share)``, the same for a pool that has only a share of the rows.
     """
 
     def fit(self, features: Any, success: Any) -> Any:

@@ -61,6 +61,13 @@ class SampledNeighbors:
         order = np.arange(pool) if self.seed is None else random.permutation(pool)
         return order[: count * size].reshape(count, size)
 
+    def shrunk(self, share: float) -> SampledNeighbors:
+        """The same for a pool that has only a share of the rows."""
+        size = None if self.sample_size is None else max(1, int(self.sample_size * share))
+        return SampledNeighbors(
+            self.n_samples, size, self.metric, independent=self.independent, seed=self.seed, threads=self.threads
+        )
+
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
         return self.predict_with_distance(features)[0]

@@ -11,13 +11,14 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray, generator
 from occamroute._money import Amount
 from occamroute.errors import UnknownNameError
+from occamroute.knapsack._price import greedy
 from occamroute.knapsack.certificate import bound_from
 from occamroute.knapsack.exact import Answer, score_sums, solve_exact
 from occamroute.knapsack.highs import solve_highs
 from occamroute.knapsack.maxmin import restrict
 from occamroute.knapsack.problem import Objective, Problem, Solution, relative_gap
 
-__all__ = ["Objective", "Problem", "Solution", "SolverName", "solve", "solve_problem"]
+__all__ = ["Objective", "Problem", "Solution", "SolverName", "greedy_choice", "solve", "solve_problem"]
 
 SolverName = Literal["exact", "highs"]
 SOLVERS: dict[str, Callable[..., Answer]] = {"exact": solve_exact, "highs": solve_highs}
@@ -48,15 +49,15 @@ def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int =
     if solver not in SOLVERS:
         raise UnknownNameError("solver", solver, SOLVERS)
     generator(seed)
-    problem.require(_cheapest(problem))
+    problem.require()
     value = problem.value if problem.objective == "mean" else restrict(problem)
     return _certified(problem, value, SOLVERS[solver](problem, value, seed=seed))
 
 
-def _cheapest(problem: Problem) -> int:
-    costs = problem.unit_costs
-    least = costs.min(axis=1)
-    return int(least[0]) * problem.shape[0] if costs.shape[0] == 1 else int(least.sum())
+def greedy_choice(problem: Problem, *, seed: int = 0) -> IntArray:
+    """A choice within one step of the optimum and without a certificate: for trials by the hundred."""
+    problem.require()
+    return greedy(problem.value, problem.unit_costs, problem.room, seed=seed).choice
 
 
 def _certified(problem: Problem, value: FloatArray, answer: Answer) -> Solution:

@@ -17,20 +17,20 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute._compiled import kernel
 from occamroute.knapsack._kernels import tie_keys
 
-__all__ = ["Moves", "search"]
+__all__ = ["Moves", "Target", "search"]
 
 # Thousands of queries can have the same kind of move (same cost, same loss), and the fifth adds less than the
-# first of another kind: so many copies of every kind come first, then so many. Further ones are only worth much
-# time where values have a common step, so that a proof is near.
+# first of another kind: so many copies of every kind come first, then so many. Further ones are only worth
+# their time where values have a common step, so that a proof is near.
 COPIES = (4, 64)
+# States kept from one query to the next, and states stored in all: once the gap is small or only copies are left,
+# before that, and where a common step brings a proof near.
 LAYER = 1 << 15
-STATES = 1 << 22
-# Once the gap is small, or only copies are left, a little more work may help, but no more than that.
-STATES_IN_HASTE = 1 << 18
+STATES_IN_HASTE, STATES, STATES_FOR_A_PROOF = 1 << 18, 1 << 20, 1 << 22
 
 
 class Moves(NamedTuple):
-    """Moves away from the best choice at a price, sorted in no order."""
+    """Moves away from the best choice at a price, in no order."""
 
     row: IntArray
     option: IntArray
@@ -38,79 +38,91 @@ class Moves(NamedTuple):
     cost: IntArray  # change of cost, in whole units
 
 
-def search(
-    moves: Moves, *, room: int, price: float, enough: float, close: float, least_gain: float, tie: float, stepped: bool, seed: int
-) -> tuple[IntArray, bool]:
-    """The moves to make (positions in ``moves``), and whether they are proved best of all the moves given.
+class Target(NamedTuple):
+    """When a search may stop.
 
-    ``enough`` is the distance to the bound at which to stop, ``close`` the one from which on little effort
-    is made, ``least_gain`` what a better choice is better by at least,
-    ``tie`` a difference that may be mere rounding, ``stepped`` whether values have a common step.
+    ``enough`` is the distance to the bound at which to stop, ``close`` the one from which on little effort is
+    made, ``least_gain`` what a better choice is better by at least, ``tie`` a difference that may be mere
+    rounding, and ``stepped`` whether values have a common step.
     """
+
+    enough: float
+    close: float
+    least_gain: float
+    tie: float
+    stepped: bool
+
+
+class Queries(NamedTuple):
+    """Moves grouped by query, in the order of the search: query q's are ``starts[q]`` to ``starts[q + 1]``."""
+
+    position: IntArray  # in the moves given
+    loss: FloatArray
+    cost: IntArray
+    starts: IntArray
+    least: FloatArray  # the least loss of each query
+
+    def part(self, queries: IntArray) -> Queries:
+        """Some of the queries, in the order given."""
+        lengths = np.diff(self.starts)[queries]
+        starts = np.append(0, np.cumsum(lengths))
+        at = np.repeat(self.starts[:-1][queries] - starts[:-1], lengths) + np.arange(starts[-1])
+        return Queries(self.position[at], self.loss[at], self.cost[at], starts, self.least[queries])
+
+
+def search(moves: Moves, *, room: int, price: float, target: Target, seed: int) -> tuple[IntArray, bool]:
+    """The moves to make (positions in ``moves``), and whether they are proved best of all the moves given."""
     if moves.row.size == 0:
         return np.empty(0, np.int64), True
-    order, starts, least, patient = _by_query(moves, seed)
-    # The least loss of any query that comes later: when it is no less than the gap, nothing can help.
-    future = np.append(np.minimum.accumulate(least[::-1])[::-1], np.inf)
-    taken, proved = _programme(
-        moves.loss[order], moves.cost[order], starts, future, room, price, enough, close, least_gain, tie,
-        least.size if stepped else patient, LAYER, STATES, STATES_IN_HASTE,
+    queries, kinds = _by_query(moves, seed)
+    # The least loss of any query that comes later: when it is more than could be lost, nothing can help.
+    future = np.append(np.minimum.accumulate(queries.least[::-1])[::-1], np.inf)
+    patient = queries.least.size if target.stepped else kinds
+    parent, move, layers, best_layer, best_state, whole = _grow(
+        queries.loss, queries.cost, queries.starts, future, room, price,
+        target.enough, target.close, target.least_gain, target.tie, patient,
+        LAYER, STATES_IN_HASTE, STATES_FOR_A_PROOF if target.stepped else STATES,
     )  # fmt: skip
-    return order[taken], bool(proved)
+    return queries.position[_trace(parent, move, layers, queries.starts, best_layer, best_state)], bool(whole)
 
 
-def _by_query(moves: Moves, seed: int) -> tuple[IntArray, IntArray, FloatArray, int]:
-    """Moves grouped by query, queries in the order of the search: positions, starts, least losses.
-
-    Last, the number of queries that are not mere further copies.
-    """
+def _by_query(moves: Moves, seed: int) -> tuple[Queries, int]:
+    """Queries by their least loss, no kind of move before the others; and how many are not mere further copies."""
     by_row = np.lexsort((moves.loss, moves.row))
     rows = moves.row[by_row]
     first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-    least = moves.loss[by_row[first]]
-    cost = moves.cost[by_row[first]]
+    least, cost = moves.loss[by_row[first]], moves.cost[by_row[first]]
+    plain = Queries(by_row, moves.loss[by_row], moves.cost[by_row], np.append(first, rows.size), least)
     order = np.lexsort((tie_keys(rows[first], seed), cost, least))
     # The place of each query among those whose best move is of the same kind.
     same = (np.diff(least[order]) == 0.0) & (np.diff(cost[order]) == 0)
-    position = np.arange(order.size)
-    copy = position - np.maximum.accumulate(np.where(np.append(False, same), 0, position))
+    place = np.arange(order.size)
+    copy = place - np.maximum.accumulate(np.where(np.append(False, same), 0, place))
     turn = np.searchsorted(COPIES, copy, side="right")
-    order = order[np.argsort(turn, kind="stable")]
-    lengths = np.diff(np.append(first, rows.size))[order]
-    starts = np.append(0, np.cumsum(lengths))
-    offsets = np.repeat(first[order] - starts[:-1], lengths)
-    return by_row[offsets + np.arange(starts[-1])], starts, least[order], int(np.count_nonzero(turn < len(COPIES)))
+    return plain.part(order[np.argsort(turn, kind="stable")]), int(np.count_nonzero(turn < len(COPIES)))
 
 
 @kernel()
-def _programme(
+def _grow(
     loss: Any, cost: Any, starts: Any, future: Any, room: int, price: float, enough: float, close: float,
-    least_gain: float, tie: float, patient: int, layer: int, most: int, most_in_haste: int,
+    least_gain: float, tie: float, patient: int, layer: int, most_in_haste: int, most: int,
 ) -> Any:  # fmt: skip
-    """States (change of cost, change of value) query by query, undominated and within the gap."""
-    parent = np.empty(1 << 12, np.int32)
-    move = np.empty(1 << 12, np.int32)
-    layers = np.zeros(starts.size + 1, np.int64)
+    """States (change of cost, change of value) query by query, undominated and within the gap to the bound."""
+    parent = np.zeros(1 << 12, np.int32)
+    move = np.full(1 << 12, -1, np.int32)
+    layers = np.zeros(starts.size + 1, np.int64)  # where each layer starts; the first holds one empty state
+    layers[1] = stored = 1
     weights = np.zeros(1, np.int64)
     profits = np.zeros(1, np.float64)
-    parent[0] = 0
-    move[0] = -1
-    stored = 1
-    layers[1] = 1
     best = 0.0  # the highest change of value within the room
-    best_layer = 0
-    best_state = 0
+    best_layer = best_state = 0
     whole = True
-    depth = 0
-    ceiling = price * room
-    while depth < starts.size - 1:
-        gap = ceiling - best
-        if gap <= enough:
-            whole = False
-            break
+    for depth in range(starts.size - 1):
+        gap = price * room - best
         if future[depth] > gap - least_gain:
             break
-        if stored > most or ((gap <= close or depth >= patient) and stored > most_in_haste):
+        hasty = gap <= close or depth >= patient
+        if gap <= enough or stored > (most_in_haste if hasty else most):
             whole = False
             break
         first = starts[depth]
@@ -156,28 +168,18 @@ def _programme(
         if count > layer:
             whole = False
             count = _narrow(new_weights, new_profits, parent, move, stored, count, layer, price)
-        depth += 1
         for state in range(count):
             if new_weights[state] <= room and new_profits[state] > best + tie:
                 best = new_profits[state]
-                best_layer = depth
+                best_layer = depth + 1
                 best_state = state
+        if count == 0:
+            break
         weights = new_weights[:count].copy()
         profits = new_profits[:count].copy()
         stored += count
-        layers[depth + 1] = stored
-        if count == 0:
-            break
-    taken = np.empty(best_layer, np.int64)
-    count = 0
-    state = best_state
-    for level in range(best_layer, 0, -1):
-        at = layers[level] + state
-        if move[at] >= 0:
-            taken[count] = starts[level - 1] + move[at]
-            count += 1
-        state = parent[at]
-    return taken[:count], whole
+        layers[depth + 2] = stored
+    return parent, move, layers, best_layer, best_state, whole
 
 
 @kernel()
@@ -196,3 +198,17 @@ def _narrow(
             move[stored + kept] = move[stored + state]
             kept += 1
     return kept
+
+
+@kernel()
+def _trace(parent: Any, move: Any, layers: Any, starts: Any, layer: int, state: int) -> Any:
+    """The moves that lead to a state of a layer."""
+    taken = np.empty(layer, np.int64)
+    count = 0
+    for level in range(layer, 0, -1):
+        at = layers[level] + state
+        if move[at] >= 0:
+            taken[count] = starts[level - 1] + move[at]
+            count += 1
+        state = parent[at]
+    return taken[:count]

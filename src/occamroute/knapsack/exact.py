@@ -10,7 +10,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute.executors.local import over_blocks
-from occamroute.knapsack._core import Moves, search
+from occamroute.knapsack._core import Moves, Target, search
 from occamroute.knapsack._kernels import near_moves
 from occamroute.knapsack._price import BLOCK, SAMPLE, Greedy, greedy
 from occamroute.knapsack.problem import Problem
@@ -58,16 +58,13 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
     total, best = score_sums(value, cost, found.choice, price)
     enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.room))
     close = max(CLOSE * abs(total), enough)
+    target = Target(enough, close, problem.least_gain(price), problem.tie(price), problem.step is not None)
     queries = value.shape[0]
     answer = Answer(found.choice, price, False)
     gap = price * room
     for rows in _samples(queries, seed):
         moves = _moves(value, cost, found.choice, price, gap, rows)
-        taken, proved = search(
-            moves, room=room, price=price, enough=enough, close=close,
-            least_gain=problem.least_gain(price), tie=problem.tie(price),
-            stepped=problem.step is not None, seed=seed,
-        )  # fmt: skip
+        taken, proved = search(moves, room=room, price=price, target=target, seed=seed)
         left = math.fsum(moves.loss[taken]) + price * (room - int(moves.cost[taken].sum()))
         proved = proved and rows.size == queries
         if left < gap or proved:

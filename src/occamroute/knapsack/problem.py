@@ -102,10 +102,16 @@ class Problem:
         """An amount of whole units with every query's overhead added, exactly."""
         return (units + self.units.overhead * self.shape[0]) * self.units.size
 
-    def require(self, cheapest: int) -> None:
-        """Raise unless the budget pays for the cheapest way to answer everything, in whole units."""
-        if cheapest > self.room:
-            raise BudgetTooSmallError(self.budget, rounded_up(self.total(cheapest)))
+    @cached_property
+    def cheapest(self) -> int:
+        """What the cheapest option of every query costs in whole units, overhead not included."""
+        least = self.unit_costs.min(axis=1)
+        return int(least[0]) * self.shape[0] if least.size == 1 else int(least.sum())
+
+    def require(self) -> None:
+        """Raise unless the budget pays for the cheapest option of every query."""
+        if self.cheapest > self.room:
+            raise BudgetTooSmallError(self.budget, rounded_up(self.total(self.cheapest)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,14 +15,13 @@ import numpy.typing as npt
 from occamroute._arrays import FloatArray
 from occamroute.executors.local import over_blocks
 from occamroute.neighbors.metrics import L1, L2, LINF
-from occamroute.neighbors.sweep import STEP, multiply, sweep
+from occamroute.neighbors.sweep import LANES, STEP, multiply, sweep
 
-__all__ = ["CHUNK", "Coarse", "Floats", "Piece", "Prepared"]
+__all__ = ["Coarse", "Columns", "Floats", "Piece", "Prepared"]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Piece: TypeAlias = slice | npt.NDArray[np.int64]
 
-CHUNK = 16  # groups are padded to a multiple of this many rows: one look at a chunk's minimum skips them all
 _ROUNDING = 1.01 * 2.0**-24  # of one float32 operation, second-order terms included
 _TINY = 2.0**-125  # what one operation may lose to underflow
 _FAR = 2.0**50  # a query this far out is not pictured at all: every row is checked in float64
@@ -33,11 +32,23 @@ _MOST_COORDINATES = 16  # for linf: more of them rarely shorten the list of cand
 _ENOUGH = 0.9  # fewer coordinates do if they carry this share of a row's squared deviation
 
 
+class Columns(NamedTuple):
+    """The picture of several pieces of rows, coordinate by coordinate."""
+
+    pictures: Floats  # (K, D, S): S is the pieces' size rounded up to whole vectors
+    peaks: npt.NDArray[np.int32]  # (K, S): each row's own most telling coordinate; (K, 0) if all are used
+    heights: Floats  # (K, S): the row in that coordinate
+
+    def of(self, some: slice) -> Columns:
+        """Some of the pieces."""
+        return Columns(self.pictures[some], self.peaks[some], self.heights[some])
+
+
 class Prepared(NamedTuple):
     """A block of queries as the kernels take it.
 
     A row can be within ``distance`` of query ``i`` only if its bound is at most
-    ``(distance * scale + slack[i]) ** power * stretch + shift[i]``.
+    ``(distance * scale + slack[i]) * stretch + shift[i]``, where l2 squares what is in the brackets.
     """
 
     exact: FloatArray  # (B, d) float64, as given
@@ -47,13 +58,19 @@ class Prepared(NamedTuple):
     slack: FloatArray  # (B,)
     shift: FloatArray  # (B,)
 
+    def of(self, some: slice) -> Prepared:
+        """Some of the queries."""
+        rest = self.unit[some], self.slack[some], self.shift[some]
+        return Prepared(self.exact[some], self.picture[some], self.order[some], *rest)
+
 
 class Coarse:
     """The float32 picture of rows (n, d) for one metric."""
 
     def __init__(self, rows: FloatArray, metric: int, *, threads: int | None) -> None:
         self.metric = metric
-        self.width = width = rows.shape[1]
+        width = int(rows.shape[1])
+        self.width = width
         self.product = metric == L2 and width > _DIRECT_L2
         self.height = width + 2 if self.product else -(-width // STEP) * STEP
         low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
@@ -85,17 +102,14 @@ class Coarse:
     @property
     def partial(self) -> bool:
         """Whether bounds come from some of the coordinates only."""
-        return self.coordinates < self.width
+        return bool(self.coordinates < self.width)
 
     @property
-    def power(self) -> int:
-        """2 where bounds are of squared distances."""
-        return 2 if self.metric == L2 else 1
-
-    @property
-    def stretch(self) -> float:
-        """The relative part of the margin: the rounding of the terms and of their sum."""
-        return 1.0 + 1e-12 + (0.0 if self.product else (self.coordinates + 8) * _ROUNDING)
+    def margin(self) -> tuple[float, bool, float]:
+        """The part of the margin that is common to all queries: ``scale``, ``squared``, ``stretch``."""
+        # The rounding of the terms and of their sum; a product's is not relative, and is in ``shift``.
+        relative = 0.0 if self.product else (self.coordinates + 8) * _ROUNDING
+        return self.scale, self.metric == L2, 1.0 + 1e-12 + relative
 
     def picture(self, rows: FloatArray) -> Floats:
         """Rows shifted, scaled and rounded."""
@@ -106,19 +120,17 @@ class Coarse:
 
     def columns(
         self, rows: FloatArray, pieces: Sequence[Piece], size: int, *, threads: int | None
-    ) -> tuple[Floats, npt.NDArray[np.int32]]:
-        """Each piece's picture transposed, (K, D, S), and each row's most telling coordinate, (K, S).
-
-        No piece may have more than ``size`` rows; S is that, rounded up to whole chunks.
-        """
-        padded = -(-size // CHUNK) * CHUNK
-        columns = np.zeros((len(pieces), self.height, padded), dtype=np.float32)
-        peaks = np.zeros((len(pieces), padded), dtype=np.int32)
+    ) -> Columns:
+        """The transposed picture of each piece of rows; none may have more than ``size``."""
+        padded = -(-size // LANES) * LANES
+        pictures = np.zeros((len(pieces), self.height, padded), dtype=np.float32)
+        peaks = np.zeros((len(pieces), padded if self.partial else 0), dtype=np.int32)
+        heights = np.zeros(peaks.shape, dtype=np.float32)
 
         def fill(start: int, stop: int) -> None:
             for number in range(start, stop):
                 picture = self.picture(rows[pieces[number]])
-                into, count = columns[number], len(picture)
+                into, count = pictures[number], len(picture)
                 if self.product:
                     np.multiply(picture.T, np.float32(-2.0), out=into[: self.width, :count])
                     into[self.width, :count] = _norms(picture, L2) ** 2
@@ -128,10 +140,12 @@ class Coarse:
                     into[: self.width, :count] = picture.T
                     into[: self.width, count:] = _NEVER
                 if self.partial:
-                    peaks[number, :count] = np.abs(picture - self._mean).argmax(axis=1)
+                    peak = np.abs(picture - self._mean).argmax(axis=1)
+                    peaks[number, :count] = peak
+                    heights[number, :count] = picture[np.arange(count), peak]
 
         over_blocks(fill, len(pieces), block=1, threads=threads)
-        return columns, peaks
+        return Columns(pictures, peaks, heights)
 
     def prepare(self, queries: FloatArray) -> Prepared:
         """Queries (B, d) with their picture and their margins."""
@@ -155,12 +169,12 @@ class Coarse:
         unit = _inverse_power(np.maximum(np.abs(exact).max(axis=1), self.largest))
         return Prepared(exact, full, self._order(picture), unit, slack, shift)
 
-    def bounds(self, prepared: Prepared, columns: Floats, *, out: Floats) -> None:
-        """Lower bounds, up to the margin, for a few groups: columns (G, D, S) to out (G, B, S)."""
+    def bounds(self, prepared: Prepared, columns: Columns, *, out: Floats) -> None:
+        """Lower bounds, up to the margin, of pieces (K, ...) to out (K, B, S)."""
         if self.product:
-            multiply(prepared.picture, columns, out=out)
+            multiply(prepared.picture, columns.pictures, out=out)
         else:
-            sweep(prepared.picture, prepared.order, columns, self.metric, out)
+            sweep(prepared.picture, prepared.order, columns.pictures, self.metric, out)
 
     def _order(self, picture: Floats) -> npt.NDArray[np.int32]:
         """For each query the coordinates in which rows are expected to be far from it."""
@@ -185,12 +199,17 @@ class Coarse:
 def _inverse_power(values: FloatArray) -> FloatArray:
     """Powers of two that bring each value (not negative) to at most 1, and above 1/2 where not 0."""
     # 1,000: the power itself must be a normal number.
-    return np.ldexp(1.0, np.clip(-np.frexp(values)[1], -1000, 1000))
+    powers: FloatArray = np.ldexp(1.0, np.clip(-np.frexp(values)[1], -1000, 1000))
+    return powers
 
 
 def _norms(picture: Floats, metric: int) -> FloatArray:
     """The metric's norm of each row."""
+    norms: FloatArray
     if metric == L2:
-        return np.sqrt(np.einsum("ij,ij->i", picture, picture, dtype=np.float64))
-    size = np.abs(picture)
-    return size.sum(axis=1, dtype=np.float64) if metric == L1 else size.max(axis=1).astype(np.float64)
+        norms = np.sqrt(np.einsum("ij,ij->i", picture, picture, dtype=np.float64))
+    elif metric == L1:
+        norms = np.abs(picture).sum(axis=1, dtype=np.float64)
+    else:
+        norms = np.abs(picture).max(axis=1).astype(np.float64)
+    return norms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,17 @@ import numpy.typing as npt
 from occamroute._arrays import FloatArray, IntArray, feature_matrix
 from occamroute._compiled import kernel
 from occamroute.executors.local import over_blocks
-from occamroute.neighbors.coarse import CHUNK, Coarse, Floats, Piece, Prepared
+from occamroute.neighbors.coarse import Coarse, Columns, Piece, Prepared
 from occamroute.neighbors.inputs import frozen, groups_of, queries_of, values_of
-from occamroute.neighbors.metrics import distance_within, metric_code
+from occamroute.neighbors.metrics import distance_within, limit_of, metric_code
+from occamroute.neighbors.sweep import chunk_count, least_of_chunks
 
 __all__ = ["Averages", "GroupIndex", "Nearest"]
 
-_BLOCK = 512  # queries that a thread takes through all groups, so that a group stays in the cache
-_PAIRS = 128  # queries times groups whose bounds are held at once
+_BLOCK = 448  # queries that a thread takes through all groups, so that a group stays in the cache
+_PAIRS = 224  # queries times groups whose bounds are held at once
+_SPACE = 16 << 20  # bytes of bounds that a thread holds at most
 _KEPT = 128 << 20  # bytes of columns kept in the index; beyond, they are made anew for each search
-
-_Columns: TypeAlias = tuple[Floats, npt.NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class GroupIndex:
         self._run(queries, values, sums, keep)
         return Averages(sums / len(self._groups), distance)
 
-    def _columns(self, first: int) -> _Columns:
+    def _columns(self, first: int) -> Columns:
         portion = self._groups[first : first + self._portion]
         pieces = [_as_slice(group) for group in portion]
         return self._coarse.columns(self._rows, pieces, portion.shape[1], threads=self.threads)
@@ -111,7 +111,9 @@ class GroupIndex:
             columns = self._kept or self._columns(first)
             groups = self._groups[first : first + self._portion]
 
-            def block(start: int, stop: int, first: int = first, columns: _Columns = columns, groups: Any = groups) -> None:
+            def block(
+                start: int, stop: int, first: int = first, columns: Columns = columns, groups: Any = groups
+            ) -> None:
                 prepared = self._coarse.prepare(queries[start:stop])
                 near = self._search_block(prepared, columns, groups, values, sums[start:stop])
                 keep((slice(start, stop), slice(first, first + len(groups))), near)
@@ -119,27 +121,31 @@ class GroupIndex:
             over_blocks(block, len(queries), block=_BLOCK, threads=self.threads)
 
     def _search_block(
-        self, queries: Prepared, columns: _Columns, groups: Any, values: FloatArray, sums: FloatArray
+        self, queries: Prepared, columns: Columns, groups: Any, values: FloatArray, sums: FloatArray
     ) -> Nearest:
-        coarse, (pictures, peaks) = self._coarse, columns
+        """What a block of queries finds in a portion of the groups."""
+        coarse = self._coarse
         shape = len(queries.exact), len(groups)
         near = Nearest(np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64))
-        few = min(_PAIRS, shape[0])
-        several = max(1, _PAIRS // few)
-        space = np.empty((several, few, pictures.shape[2]), dtype=np.float32)
+        size = columns.pictures.shape[2]
+        pairs = max(1, min(_PAIRS, _SPACE // (4 * size)))
+        few = min(pairs, shape[0])
+        several = pairs // few if few == shape[0] else 1  # either way the space used is contiguous
+        space = np.empty((several, few, size), dtype=np.float32)
+        least = np.empty(chunk_count(size), dtype=np.float32)
+        margin = coarse.margin
         for first in range(0, shape[1], several):
             some = slice(first, first + several)
+            pieces = columns.of(some)
             for start in range(0, shape[0], few):
                 here = slice(start, start + few)
-                part = Prepared(*(array[here] for array in queries))
-                picture = pictures[some]
-                bounds = space[: len(picture), : len(part.exact)]
-                coarse.bounds(part, picture, out=bounds)
-                margin = coarse.scale, coarse.power, coarse.stretch
+                part = queries.of(here)
+                bounds = space[: len(pieces.pictures), : len(part.exact)]
+                coarse.bounds(part, pieces, out=bounds)
                 pick(
-                    bounds, part, picture, peaks[some], self._rows, groups[some], coarse.metric, coarse.partial,
-                    margin, values, sums[here], first, near.distances[here], near.rows[here], near.ties[here],
-                )
+                    bounds, part, pieces, self._rows, groups[some], coarse.metric, margin, values, sums[here],
+                    first, near.distances[here], near.rows[here], near.ties[here], least,
+                )  # fmt: skip
         return near
 
 
@@ -153,45 +159,44 @@ def _as_slice(numbers: npt.NDArray[np.int64]) -> Piece:
 
 @kernel()
 def pick(
-    bounds: Any, queries: Any, columns: Any, peaks: Any, rows: Any, groups: Any, metric: int, partial: bool,
-    margin: Any, values: Any, sums: Any, first: int, distances: Any, numbers: Any, ties: Any,
-) -> None:
-    """Settle in float64 which rows of each group are nearest, and add the mean of their values to ``sums``."""
+    bounds: Any, queries: Any, columns: Any, rows: Any, groups: Any, metric: int, margin: Any,
+    values: Any, sums: Any, first: int, distances: Any, numbers: Any, ties: Any, least: Any,
+) -> None:  # fmt: skip
+    """Settle in float64 which rows of each group are nearest; add the mean of their values to ``sums``."""
     size = groups.shape[1]
-    scale, power, stretch = margin
-    least = np.empty(bounds.shape[2] // CHUNK, np.float32)
     tied = np.empty(size, np.int64)
     for g in range(groups.shape[0]):
-        group, peak, column = groups[g], peaks[g], columns[g]
+        group, peak, height = groups[g], columns.peaks[g], columns.heights[g]
         for i in range(bounds.shape[1]):
             query, unit, slack, shift = queries.exact[i], queries.unit[i], queries.slack[i], queries.shift[i]
             bound, picture = bounds[g, i], queries.picture[i]
-            start = lowest(bound, least, size)
-            best = distance_within(query, rows[group[start]], metric, unit, np.inf)
-            limit = (best * scale + slack) ** power * stretch + shift
+            least_of_chunks(bound, least)
+            start = lowest(bound, least)
+            best = likely = distance_within(query, rows, group[start], metric, unit, np.inf)
+            limit = limit_of(best, margin, slack, shift)
             count = 0
             for chunk in range(least.shape[0]):
                 if least[chunk] > limit:
                     continue
-                for r in range(chunk * CHUNK, min(chunk * CHUNK + CHUNK, size)):
+                for r in range(chunk, size, least.shape[0]):
                     if bound[r] > limit:
                         continue
-                    # Most rows far away show it in their own largest coordinate.
-                    if partial and abs(picture[peak[r]] - column[peak[r], r]) > limit:
+                    # Where only some coordinates were taken, most rows show in their own that they are far.
+                    if peak.shape[0] > 0 and abs(picture[peak[r]] - height[r]) > limit:
                         continue
-                    distance = distance_within(query, rows[group[r]], metric, unit, best)
+                    distance = likely
+                    if r != start:
+                        distance = distance_within(query, rows, group[r], metric, unit, best)
                     if distance < best:
                         best, count = distance, 0
-                        limit = (best * scale + slack) ** power * stretch + shift
+                        limit = limit_of(best, margin, slack, shift)
                     if distance == best:
                         tied[count] = group[r]
                         count += 1
-            distances[i, first + g] = best
-            ties[i, first + g] = count
             number = tied[0]
             for t in range(1, count):
                 number = min(number, tied[t])
-            numbers[i, first + g] = number
+            distances[i, first + g], numbers[i, first + g], ties[i, first + g] = best, number, count
             for m in range(values.shape[1]):
                 total = 0.0
                 for t in range(count):
@@ -200,17 +205,15 @@ def pick(
 
 
 @kernel(fast=True)
-def lowest(bound: Any, least: Any, size: int) -> int:
-    """Where the lowest bound is; ``least`` receives the lowest of each chunk."""
-    where, lowest = 0, np.float32(np.inf)
+def lowest(bound: Any, least: Any) -> int:
+    """Where the lowest bound is."""
+    value = np.float32(np.inf)
     for chunk in range(least.shape[0]):
-        value = bound[chunk * CHUNK]
-        for r in range(chunk * CHUNK + 1, chunk * CHUNK + CHUNK):
-            value = min(value, bound[r])
-        least[chunk] = value
-        if value < lowest:
-            where, lowest = chunk, value
-    for r in range(where * CHUNK, min(where * CHUNK + CHUNK, size)):
-        if bound[r] == lowest:
+        value = min(value, least[chunk])
+    for chunk in range(least.shape[0]):
+        if least[chunk] == value:
+            r = chunk
+            while bound[r] != value:
+                r += least.shape[0]
             return r
     return 0

@@ -15,7 +15,7 @@ __all__ = ["excluded_of", "frozen", "groups_of", "neighbor_count", "queries_of",
 
 def frozen(array: npt.NDArray[Any], dtype: type = np.float64) -> npt.NDArray[Any]:
     """The array C-ordered and read-only, as all inputs are: kernels are compiled for that one kind."""
-    view = np.ascontiguousarray(array, dtype=dtype).view()
+    view: npt.NDArray[Any] = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view
 
@@ -32,7 +32,9 @@ def values_of(values: Any, rows: int) -> FloatArray:
     """Values (n, M) as float64, one line for each row."""
     array = frozen(feature_matrix(values, "values"))
     if len(array) != rows:
-        raise InvalidInputError(f"values must have one line for each of the {rows} rows, got shape {array.shape}.")
+        raise InvalidInputError(
+            f"values must have one line for each of the {rows} rows, got shape {array.shape}."
+        )
     return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from occamroute._compiled import kernel
 from occamroute.errors import UnknownNameError
 
-__all__ = ["L1", "L2", "LINF", "METRICS", "distance_within", "metric_code"]
+__all__ = ["L1", "L2", "LINF", "METRICS", "distance_within", "limit_of", "metric_code"]
 
 METRICS = ("l1", "l2", "linf")
 L1, L2, LINF = 1, 2, 3
@@ -23,41 +23,55 @@ def metric_code(metric: object) -> int:
 
 
 @kernel()
-def distance_within(query: Any, row: Any, metric: int, unit: float, bound: float) -> float:
-    """The distance of a float64 query to a row, or inf once it must exceed ``bound``.
+def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float, bound: float) -> float:
+    """The distance of a float64 query to the row of that number, or inf once it must exceed ``bound``.
 
     Not compiled ``fast``: four sums in a fixed order give the same bits wherever this is inlined, so that
     equal rows are always equally far. ``unit``, a power of two, keeps squares from over- and underflowing.
     """
+    # Rounding is monotone, so a partial result above the bound can never come back below it.
     size = query.shape[0]
-    # Rounding is monotone, so a partial result above the bound can never come back below it. For l2 the
-    # bound is compared before the square root, with room for its rounding.
-    stop = bound if metric != L2 else (bound * unit) * (bound * unit) * (1.0 + 1e-14) + 1e-300
+    whole = size - size % 4
     a = b = c = d = 0.0
-    whole = size - size % 16
-    for start in range(0, whole, 16):
-        for i in range(start, start + 16, 4):
-            s, t = abs(query[i] - row[i]), abs(query[i + 1] - row[i + 1])
-            u, v = abs(query[i + 2] - row[i + 2]), abs(query[i + 3] - row[i + 3])
-            if metric == LINF:
-                a, b, c, d = max(a, s), max(b, t), max(c, u), max(d, v)
-            elif metric == L1:
-                a, b, c, d = a + s, b + t, c + u, d + v
-            else:
-                s, t, u, v = s * unit, t * unit, u * unit, v * unit
-                a, b, c, d = a + s * s, b + t * t, c + u * u, d + v * v
-        if (max(max(a, b), max(c, d)) if metric == LINF else (a + b) + (c + d)) > stop:
-            return np.inf
-    for i in range(whole, size):
-        s = abs(query[i] - row[i])
-        if metric == LINF:
-            a = max(a, s)
-        elif metric == L1:
-            a += s
-        else:
-            a += (s * unit) * (s * unit)
     if metric == LINF:
+        for i in range(0, whole, 4):
+            a = max(a, abs(query[i] - rows[number, i]))
+            b = max(b, abs(query[i + 1] - rows[number, i + 1]))
+            c = max(c, abs(query[i + 2] - rows[number, i + 2]))
+            d = max(d, abs(query[i + 3] - rows[number, i + 3]))
+            if i % 16 == 12 and max(max(a, b), max(c, d)) > bound:
+                return np.inf
+        for i in range(whole, size):
+            a = max(a, abs(query[i] - rows[number, i]))
         return max(max(a, b), max(c, d))
     if metric == L1:
+        for i in range(0, whole, 4):
+            a += abs(query[i] - rows[number, i])
+            b += abs(query[i + 1] - rows[number, i + 1])
+            c += abs(query[i + 2] - rows[number, i + 2])
+            d += abs(query[i + 3] - rows[number, i + 3])
+            if i % 16 == 12 and (a + b) + (c + d) > bound:
+                return np.inf
+        for i in range(whole, size):
+            a += abs(query[i] - rows[number, i])
         return (a + b) + (c + d)
+    # The bound is compared before the square root, with room for its rounding.
+    stop = (bound * unit) * (bound * unit) * (1.0 + 1e-14) + 1e-300
+    for i in range(0, whole, 4):
+        s, t = (query[i] - rows[number, i]) * unit, (query[i + 1] - rows[number, i + 1]) * unit
+        u, v = (query[i + 2] - rows[number, i + 2]) * unit, (query[i + 3] - rows[number, i + 3]) * unit
+        a, b, c, d = a + s * s, b + t * t, c + u * u, d + v * v
+        if i % 16 == 12 and (a + b) + (c + d) > stop:
+            return np.inf
+    for i in range(whole, size):
+        s = (query[i] - rows[number, i]) * unit
+        a += s * s
     return float(np.sqrt((a + b) + (c + d)) / unit)
+
+
+@kernel(inline=True)
+def limit_of(distance: float, margin: Any, slack: float, shift: float) -> float:
+    """The largest bound that a row within ``distance`` can have; see ``coarse.Prepared``."""
+    scale, squared, stretch = margin
+    reach = distance * scale + slack
+    return float((reach * reach if squared else reach) * stretch + shift)

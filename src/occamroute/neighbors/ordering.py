@@ -6,14 +6,16 @@ from typing import Any
 
 from occamroute._compiled import kernel
 
-__all__ = ["select", "sort_pairs"]
+__all__ = ["select", "sort_within"]
 
 _RUN = 8  # entries sorted by insertion before runs are merged
 
 
 @kernel()
-def select(values: Any, count: int, rank: int) -> float:
-    """The value of the given rank (from 0) among the first ``count``, which change places."""
+def select(given: Any, count: int, rank: int, values: Any) -> float:
+    """The value of the given rank (from 0) among the first ``count``; ``values`` is space for as many."""
+    for i in range(count):
+        values[i] = given[i]
     low, high = 0, count - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -37,12 +39,18 @@ def select(values: Any, count: int, rank: int) -> float:
 
 
 @kernel()
-def sort_pairs(keys: Any, numbers: Any, count: int, spare_keys: Any, spare_numbers: Any) -> None:
-    """Sort the first ``count`` pairs by key; pairs of equal key keep their order."""
+def sort_within(
+    keys: Any, numbers: Any, given: int, bound: float, spare_keys: Any, spare_numbers: Any
+) -> int:
+    """Drop the pairs whose key is above ``bound``, sort the rest by key and number; returns how many."""
+    count = 0
+    for i in range(given):
+        keys[count], numbers[count] = keys[i], numbers[i]
+        count += keys[i] <= bound
     for start in range(0, count, _RUN):
         for i in range(start + 1, min(start + _RUN, count)):
             key, number, j = keys[i], numbers[i], i
-            while j > start and keys[j - 1] > key:
+            while j > start and (keys[j - 1] > key or (keys[j - 1] == key and numbers[j - 1] > number)):
                 keys[j], numbers[j] = keys[j - 1], numbers[j - 1]
                 j -= 1
             keys[j], numbers[j] = key, number
@@ -55,7 +63,7 @@ def sort_pairs(keys: Any, numbers: Any, count: int, spare_keys: Any, spare_numbe
             i, j, to = start, middle, start
             while i < middle and j < stop:
                 # The left run waits in the spare arrays, so that nothing unread is overwritten.
-                left = spare_keys[i] <= keys[j]
+                left = spare_keys[i] < keys[j] or (spare_keys[i] == keys[j] and spare_numbers[i] < numbers[j])
                 keys[to] = spare_keys[i] if left else keys[j]
                 numbers[to] = spare_numbers[i] if left else numbers[j]
                 i, j, to = i + left, j + (not left), to + 1
@@ -63,3 +71,4 @@ def sort_pairs(keys: Any, numbers: Any, count: int, spare_keys: Any, spare_numbe
                 keys[to], numbers[to] = spare_keys[i], spare_numbers[i]
                 i, to = i + 1, to + 1
         run *= 2
+    return count

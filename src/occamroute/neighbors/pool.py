@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.inputs import excluded_of, frozen, neighbor_count, queries_of, values_of, weights_of
 from occamroute.neighbors.metrics import metric_code
 from occamroute.neighbors.ranking import rank
+from occamroute.neighbors.sweep import chunk_count
 
 __all__ = ["PoolAverages", "PoolIndex", "Ranked"]
 
@@ -54,9 +56,7 @@ class PoolIndex:
         self._coarse = Coarse(self._rows, code, threads=threads)
         count = len(self._rows)
         pieces = [slice(start, start + _TILE) for start in range(0, count, _TILE)]
-        self._columns, self._peaks = self._coarse.columns(
-            self._rows, pieces, min(_TILE, count), threads=threads
-        )
+        self._columns = self._coarse.columns(self._rows, pieces, min(_TILE, count), threads=threads)
 
     def search(self, queries: Any, k: int) -> Ranked:
         """The ``k`` nearest rows of each of the queries (Q, d)."""
@@ -99,18 +99,22 @@ class PoolIndex:
     ) -> None:
         """Rank the rows for blocks of queries; fill ``found`` and add the weighted values to ``means``."""
         coarse, columns = self._coarse, self._columns
-        tiles, _, size = columns.shape
-        margin = coarse.scale, coarse.power, coarse.stretch
+        tiles, _, size = columns.pictures.shape
+
+        fewest, most = _QUERIES
+        together = min(most, max(fewest, _SPACE // (4 * tiles * size)), len(queries))
+        scratch = threading.local()  # fresh memory for each block would cost more than its bounds
 
         def block(start: int, stop: int) -> None:
             prepared = coarse.prepare(queries[start:stop])
-            bounds = np.empty((tiles, stop - start, size), dtype=np.float32)
+            if not hasattr(scratch, "space"):
+                scratch.space = np.empty(tiles * together * size, dtype=np.float32)
+                scratch.least = np.empty((tiles, chunk_count(size)), dtype=np.float32)
+            bounds = scratch.space[: tiles * (stop - start) * size].reshape(tiles, stop - start, size)
             coarse.bounds(prepared, columns, out=bounds)
             rank(
-                bounds, prepared, self._rows, coarse.metric, margin, excluded, values, weights,
-                start, found.distances, found.rows, means,
+                bounds, prepared, columns, self._rows, coarse.metric, coarse.margin, excluded, values,
+                weights, start, found.distances, found.rows, means, scratch.least,
             )  # fmt: skip
 
-        fewest, most = _QUERIES
-        together = min(most, max(fewest, _SPACE // (4 * tiles * size)))
         over_blocks(block, len(queries), block=together, threads=self.threads)

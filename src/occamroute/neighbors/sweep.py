@@ -10,11 +10,12 @@ import numpy.typing as npt
 from occamroute._compiled import kernel
 from occamroute.neighbors.metrics import L1, LINF
 
-__all__ = ["STEP", "multiply", "sweep"]
+__all__ = ["LANES", "STEP", "chunk_count", "least_of_chunks", "multiply", "sweep"]
 
 STEP = 4  # coordinates taken in one pass over the rows
+LANES = 32  # pieces of rows are padded to a multiple of this, so that vectors leave no remainder
 _SMALL_PRODUCT = 1_000_000  # OpenBLAS runs products up to this size without packing and without its threads
-_FEW_QUERIES = 14
+_FEW_QUERIES = 16
 
 
 def multiply(queries: npt.NDArray[np.float32], columns: npt.NDArray[np.float32], *, out: Any) -> None:
@@ -24,7 +25,8 @@ def multiply(queries: npt.NDArray[np.float32], columns: npt.NDArray[np.float32],
     """
     count, height = queries.shape
     size = columns.shape[2]
-    width = max(64, _SMALL_PRODUCT // (_FEW_QUERIES * height))
+    pieces = -(-size * _FEW_QUERIES * height // _SMALL_PRODUCT)
+    width = max(64, -(-size // (pieces * 16)) * 16)
     whole = count - count % _FEW_QUERIES
     stacked = queries[:whole].reshape(-1, _FEW_QUERIES, height)
     for group, target in zip(columns, out, strict=True):
@@ -38,18 +40,19 @@ def multiply(queries: npt.NDArray[np.float32], columns: npt.NDArray[np.float32],
 
 
 @kernel(fast=True)
-def sweep(queries: Any, order: Any, columns: Any, metric: int, out: Any) -> None:
-    """Distances (l2: squared) over the chosen coordinates: queries (B, D), columns (G, D, S), out (G, B, S)."""
-    for group in range(columns.shape[0]):
-        for query in range(queries.shape[0]):
-            bound = out[group, query]
+def sweep(queries: Any, order: Any, pictures: Any, metric: int, out: Any) -> None:
+    """Distances (l2: squared) over some coordinates: queries (B, D), pictures (K, D, S), out (K, B, S)."""
+    for piece in range(out.shape[0]):
+        for query in range(out.shape[1]):
+            bound, picture = out[piece, query], queries[query]
+            for r in range(bound.shape[0]):
+                bound[r] = np.float32(0.0)
             for start in range(0, order.shape[1], 4):
                 j, k = order[query, start], order[query, start + 1]
                 m, n = order[query, start + 2], order[query, start + 3]
-                a, b, c, d = queries[query, j], queries[query, k], queries[query, m], queries[query, n]
-                x, y, z, w = columns[group, j], columns[group, k], columns[group, m], columns[group, n]
-                if start == 0:
-                    bound[:] = np.float32(0.0)
+                a, b, c, d = picture[j], picture[k], picture[m], picture[n]
+                x, y = pictures[piece, j], pictures[piece, k]
+                z, w = pictures[piece, m], pictures[piece, n]
                 if metric == LINF:
                     for r in range(bound.shape[0]):
                         first = max(abs(a - x[r]), abs(b - y[r]))
@@ -62,3 +65,23 @@ def sweep(queries: Any, order: Any, columns: Any, metric: int, out: Any) -> None
                     for r in range(bound.shape[0]):
                         s, t, u, v = a - x[r], b - y[r], c - z[r], d - w[r]
                         bound[r] += (s * s + t * t) + (u * u + v * v)
+
+
+@kernel(fast=True)
+def least_of_chunks(bound: Any, least: Any) -> None:
+    """The lowest bound of each chunk, one look at which skips its rows: c, c + C, … for chunk c of C.
+
+    Rows next to each other are in different chunks, as a minimum across a vector is many times slower.
+    """
+    chunks = least.shape[0]
+    for c in range(chunks):
+        least[c] = bound[c]
+    for start in range(chunks, bound.shape[0], chunks):
+        row = bound[start : start + chunks]
+        for c in range(row.shape[0]):
+            least[c] = min(least[c], row[c])
+
+
+def chunk_count(size: int) -> int:
+    """How many chunks that many rows are looked at in: a multiple of ``LANES``, 16 rows each or fewer."""
+    return -(-size // (16 * LANES)) * LANES

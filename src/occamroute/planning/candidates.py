@@ -21,7 +21,9 @@ __all__ = ["Candidate", "Folds", "candidates", "number_of_searches"]
 SMOOTHINGS = (10, 20, 40, 80, 160)
 FOLDS = 5
 # Rows that a choice is judged on, spread over the folds. Pools are never thinned out.
-HELD_OUT = 10_000
+HELD_OUT = 20_000
+# The weight of far neighbours that a choice can do without; plans are made with all but a millionth.
+TAIL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ def _bagged(profile: Profile, folds: Folds, extractor: str, metric: str) -> Iter
     features = profile.feature_sets[extractor]
     tables = []
     for pool, held in folds:
-        weights = [rank_weights(pool.size, _sample_size(pool.size, smoothing)) for smoothing in SMOOTHINGS]
+        weights = [_ranks(pool.size, smoothing) for smoothing in SMOOTHINGS]
         table = np.zeros((len(weights), max(map(len, weights))))
         for row, ranks in zip(table, weights, strict=True):
             row[: ranks.size] = ranks
@@ -120,6 +122,10 @@ def _bagged(profile: Profile, folds: Folds, extractor: str, metric: str) -> Iter
 
 def _bagged_maker(smoothing: int, metric: str) -> Callable[[int], BaggedNeighbors]:
     return lambda rows: BaggedNeighbors(_sample_size(rows, smoothing), metric)
+
+
+def _ranks(pool: int, smoothing: int) -> FloatArray:
+    return rank_weights(pool, _sample_size(pool, smoothing), tail=TAIL)
 
 
 def _sample_size(pool: int, smoothing: int) -> int:

@@ -120,8 +120,8 @@ def estimate(
         raise InvalidInputError(
             f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}."
         )
-    spread = _sigma(made, pool, profile.success, sigma, generator(seed))
     made.fit(pool, profile.success)
+    spread = _sigma(estimator, pool, profile.success, sigma, generator(seed))
     success, distance = predicted(made, queries, len(profile.names))
     own_costs, overhead = charged(profile, name if _looks(made) else None, costs, queries.shape[0])
     return Estimate(
@@ -210,6 +210,8 @@ def _sigma(
     tables = []
     for part in parts:
         fitted = make_estimator(estimator)
+        if hasattr(fitted, "shrunk"):
+            fitted = fitted.shrunk(part.size / rows)
         fitted.fit(pool[part], success[part])
         tables.append(predicted(fitted, pool[held], success.shape[1])[0])
     if kind == "error":

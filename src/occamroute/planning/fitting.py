@@ -14,8 +14,9 @@ from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.estimation.base import whole_number
-from occamroute.knapsack import Problem, solve_problem
+from occamroute.knapsack import Problem
 from occamroute.planning.candidates import Candidate, Folds, candidates, number_of_searches
+from occamroute.planning.choosing import PENALTIES, Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, predicted
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
@@ -24,27 +25,9 @@ __all__ = ["Planner", "Progress", "fit", "plan"]
 
 Progress = Callable[[int, int], None]
 
-PENALTIES = (0.0, 0.1, 0.3, 1.0, 3.0)
 FEWEST_ROWS = 10
 # Normal quantile of a two-sided interval of 90 %.
 QUANTILE = 1.6448536269514722
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What is best at a budget on held-out rows, and what it honestly reached there.
-
-    ``accuracy`` is cross-fitted: each half of the held-out rows is scored with what the other half would have
-    chosen. ``estimated`` is the mean of the chosen estimates there, ``spread`` the standard deviation of a
-    single row's success around its estimate.
-    """
-
-    candidate: Candidate
-    penalty: float
-    accuracy: float
-    mixture_accuracy: float | None
-    estimated: float
-    spread: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,56 +52,31 @@ class Planner:
         ``features`` is an array (N, d), a mapping from extractor to such arrays, or a callable that gives the
         array for an extractor's name and is only called for the one that was chosen.
         """
-        sets = self._offered(features)
-        queries = self._count(features)
-        self._require(budget, queries, costs)
-        choice = self._choose(money(budget) / queries, sets)
-        estimate = self._estimate(choice, features, queries, costs, ids)
+        tables = _offered(self.profile, features)
+        queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
+        _require(self.profile, budget, queries, costs)
+        choice = self._choose(money(budget) / queries, tuple(tables))
+        estimate = self._estimate(choice, tables, queries, costs, ids)
         made = estimate.plan(budget, penalty=choice.penalty, seed=self.seed)
         return _with_expectation(made, choice, self.folds.rows.size)
-
-    def _offered(self, features: Any) -> tuple[str, ...]:
-        """The feature sets that the caller has."""
-        sets = self.profile.feature_sets
-        if callable(features):
-            return tuple(sets)
-        if isinstance(features, Mapping):
-            return tuple(chosen_extractor(self.profile, name, features) for name in features)
-        return (chosen_extractor(self.profile, None, features),)
-
-    def _count(self, features: Any) -> int:
-        if callable(features):
-            return self.n_queries
-        return len(next(iter(features.values())) if isinstance(features, Mapping) else features)
-
-    def _require(self, budget: Amount, queries: int, costs: Any) -> None:
-        """Raise unless some way to answer every query fits the budget."""
-        needed = []
-        for extractor in (None, *self.profile.feature_sets):
-            own, overhead = charged(self.profile, extractor, costs, queries)
-            problem = Problem(np.zeros((queries, own.shape[-1])), own, budget, overhead=overhead)
-            least = problem.unit_costs.min(axis=1)
-            cheapest = int(least.sum()) * (queries if least.size == 1 else 1)
-            if cheapest <= problem.room:
-                return
-            needed.append(problem.total(cheapest))
-        raise BudgetTooSmallError(budget, rounded_up(min(needed)))
 
     def _choose(self, share: Fraction, sets: tuple[str, ...]) -> Choice:
         """The best candidate and penalty at a budget per query, among the feature sets offered."""
         key = (share, sets)
         if key not in self._choices:
             allowed = [one for one in self.candidates if one.extractor is None or one.extractor in sets]
-            self._choices[key] = _best(self.profile, self.folds, allowed, share, self.seed)
+            self._choices[key] = best_choice(self.profile, self.folds, allowed, share, seed=self.seed)
         return self._choices[key]
 
-    def _estimate(self, choice: Choice, features: Any, queries: int, costs: Any, ids: Any) -> Estimate:
+    def _estimate(
+        self, choice: Choice, tables: dict[str, Any], queries: int, costs: Any, ids: Any
+    ) -> Estimate:
         candidate, profile = choice.candidate, self.profile
         if candidate not in self._fitted:
             pool = profile.feature_sets[candidate.extractor] if candidate.extractor else profile.success
             self._fitted[candidate] = candidate.make(len(profile)).fit(pool, profile.success)
         fitted = self._fitted[candidate]
-        table = self._table(candidate.extractor, features, queries)
+        table = self._table(candidate.extractor, tables, queries)
         success, distance = predicted(fitted, table, len(profile.names))
         own_costs, overhead = charged(profile, candidate.extractor, costs, queries)
         return Estimate(
@@ -142,16 +100,16 @@ class Planner:
             },
         )
 
-    def _table(self, extractor: str | None, features: Any, queries: int) -> FloatArray:
+    def _table(self, extractor: str | None, tables: dict[str, Any], queries: int) -> FloatArray:
+        """The features to look at; they are extracted only here, if they are not there yet."""
         if extractor is None:
             return np.empty((queries, 0))
-        if callable(features):
-            features = features(extractor)
-        table = feature_matrix(features[extractor] if isinstance(features, Mapping) else features)
-        shape = (queries, self.profile.feature_sets[extractor].shape[1])
-        if table.shape != shape:
-            raise InvalidInputError(f"features of {extractor!r} must be of shape {shape}, got {table.shape}.")
-        return table
+        table = tables[extractor]
+        if callable(table):
+            table = _checked(self.profile, extractor, table(extractor))
+        if len(table) != queries:
+            raise InvalidInputError(f"features of {extractor!r} must have {queries} rows, got {len(table)}.")
+        return np.asarray(table)
 
 
 def fit(
@@ -173,6 +131,7 @@ def fit(
     queries = whole_number(n_queries, "n_queries")
     for amount in amounts:
         money(amount)
+        _require(profile, amount, queries, None)
     if len(profile) < FEWEST_ROWS:
         raise InvalidInputError(f"a profile needs at least {FEWEST_ROWS} rows to choose on, got {len(profile)}.")
     total = number_of_searches(profile) + len(amounts)
@@ -187,7 +146,6 @@ def fit(
     folds = Folds.draw(profile, generator(seed))
     planner = Planner(profile, queries, seed, folds, tuple(candidates(profile, folds, tick)))
     for amount in amounts:
-        planner._require(amount, queries, None)
         planner.extractor(amount)
         tick()
     return planner
@@ -210,60 +168,47 @@ def plan(
     money(budget)
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
-    tables = features if isinstance(features, Mapping) else {None: features}
-    queries = {len(feature_matrix(table)) for table in tables.values()}
-    if len(queries) != 1:
-        raise InvalidInputError("features must have as many rows for every extractor.")
-    planner = fit(profile, budgets=(), n_queries=queries.pop(), seed=seed, progress=progress)
+    queries = len(next(iter(_offered(profile, features).values())))
+    _require(profile, budget, queries, costs)
+    planner = fit(profile, budgets=(), n_queries=queries, seed=seed, progress=progress)
     return planner.plan(features, budget=budget, costs=costs, ids=ids)
 
 
-def _best(
-    profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, seed: int
-) -> Choice:
-    """The candidate and penalty whose plan is right most often on held-out rows."""
-    truth = profile.success[folds.rows]
-    trials = [
-        trial
-        for candidate in allowed
-        for penalty in (PENALTIES if candidate.extractor else PENALTIES[:1])
-        if (trial := _trial(profile, folds, candidate, penalty, share, truth, seed)) is not None
-    ]
-    outcomes = np.stack([outcome for *_, outcome, _ in trials])
-    halves = np.random.default_rng(seed).permutation(truth.shape[0]) % 2 == 0
-    best = int(outcomes.mean(axis=1).argmax())
-    honest = [
-        outcomes[int(outcomes[:, ~half].mean(axis=1).argmax()), half].sum() for half in (halves, ~halves)
-    ]
-    candidate, penalty, outcome, estimated = trials[best]
-    return Choice(
-        candidate,
-        penalty,
-        accuracy=float(sum(honest) / truth.shape[0]),
-        mixture_accuracy=next((float(row.mean()) for one, _, row, _ in trials if one.extractor is None), None),
-        estimated=float(estimated.mean()),
-        spread=float((outcome - estimated).std()),
-    )
+def _offered(profile: Profile, features: Any) -> dict[str, Any]:
+    """The feature sets that the caller has, each an array or a callable that gives one."""
+    if callable(features):
+        return dict.fromkeys(profile.feature_sets, features)
+    if not isinstance(features, Mapping):
+        features = {chosen_extractor(profile, None, features): features}
+    tables = {
+        chosen_extractor(profile, name, features): _checked(profile, name, table)
+        for name, table in features.items()
+    }
+    if len(set(map(len, tables.values()))) != 1:
+        raise InvalidInputError("features must have as many rows for every extractor.")
+    return tables
 
 
-def _trial(
-    profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction, truth: FloatArray, seed: int
-) -> tuple[Candidate, float, FloatArray, FloatArray] | None:
-    """What a plan from this candidate reaches on each held-out row, and what it estimated; None if unaffordable."""
-    rows = folds.rows
-    costs, overhead = charged(profile, candidate.extractor, None, rows.size)
-    value = candidate.success - penalty * candidate.sigma
-    problem = Problem(value, costs, share * rows.size, overhead=overhead)
-    try:
-        choice = solve_problem(problem, seed=seed).choice
-    except BudgetTooSmallError:
-        return None
-    estimated = np.take_along_axis(candidate.success, choice[:, None], axis=1)[:, 0]
-    if candidate.extractor is None:
-        # Which queries a mixture sends where is chance: score the mixture itself.
-        shares = np.bincount(choice, minlength=truth.shape[1]) / rows.size
-        return candidate, penalty, truth @ shares, estimated
-    return candidate, penalty, np.take_along_axis(truth, choice[:, None], axis=1)[:, 0], estimated
+def _checked(profile: Profile, extractor: str, features: Any) -> FloatArray:
+    table = feature_matrix(features, f"features of {extractor!r}")
+    columns = profile.feature_sets[extractor].shape[1]
+    if table.shape[1] != columns:
+        raise InvalidInputError(
+            f"features of {extractor!r} must have the profile's {columns} columns, got {table.shape[1]}."
+        )
+    return table
+
+
+def _require(profile: Profile, budget: Amount, queries: int, costs: Any) -> None:
+    """Raise unless some way to answer every query fits the budget."""
+    needed = []
+    for extractor in (None, *profile.feature_sets):
+        own, overhead = charged(profile, extractor, costs, queries)
+        problem = Problem(np.zeros((queries, own.shape[-1])), own, budget, overhead=overhead)
+        if problem.cheapest <= problem.room:
+            return
+        needed.append(problem.total(problem.cheapest))
+    raise BudgetTooSmallError(budget, rounded_up(min(needed)))
 
 
 def _with_expectation(made: Plan, choice: Choice, held_out: int) -> Plan:

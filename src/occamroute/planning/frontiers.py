@@ -52,6 +52,22 @@ class Frontier:
             )
         return self.planner(budget)
 
+    def points(self) -> tuple[FloatArray, FloatArray]:
+        """Budgets and accuracies, to be drawn."""
+        return self.budgets, self.accuracies
+
+    def spread(self, count: int) -> Frontier:
+        """About ``count`` of the points, evenly spread over the budgets, the ends included."""
+        wanted = np.linspace(self.budgets[0], self.budgets[-1], count)
+        index = np.unique(np.minimum(np.searchsorted(self.budgets, wanted), len(self) - 1))
+        chosen = (array[index] for array in (self.budgets, self.accuracies, self.prices, self.values))
+        return Frontier(*chosen, self.n_queries, self.planner)
+
+    def rows(self) -> list[dict[str, float]]:
+        """The points as dictionaries, for JSON."""
+        columns = zip(self.budgets.tolist(), self.accuracies.tolist(), self.prices.tolist(), strict=True)
+        return [{"budget": budget, "accuracy": accuracy, "price": price} for budget, accuracy, price in columns]
+
     def parts(self) -> Parts:
         """The frontier as one table, a row for each point."""
         columns = {

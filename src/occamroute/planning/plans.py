@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray
-from occamroute._money import Amount
+from occamroute._money import Amount, exact, from_text
 from occamroute.errors import CertificateError, InvalidInputError
 from occamroute.knapsack import Problem, Solution
 from occamroute.knapsack.certificate import Certificate, check
@@ -66,15 +66,27 @@ class Plan:
         chosen = units[0 if units.shape[0] == 1 else np.arange(len(self)), self.choice]
         return self.problem.units.floats(chosen + self.problem.units.overhead)
 
-    def parts(self) -> Parts:
-        """The plan as one table, a row for each query, and what is said of the plan as a whole."""
-        problem = self.problem
-        columns = {
+    def assignment(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns with a row for each query: its id, its classifier, what that costs and how sure it is."""
+        return {
             "id": np.array(self.ids),
             "classifier": np.array(self.names)[self.choice],
             "cost": self.costs,
             "success": self.success,
         }
+
+    def summary(self) -> dict[str, Any]:
+        """What is said of the plan as a whole, for JSON."""
+        about = {name: getattr(self, name) for name in NUMBERS}
+        about["budget"] = float(self.budget)
+        about["n_queries"] = len(self)
+        about["accuracy_interval"] = None if self.accuracy_interval is None else list(self.accuracy_interval)
+        return about | {"usage": self.usage, "made_from": self.made_from}
+
+    def parts(self) -> Parts:
+        """The plan as one table, a row for each query, and what is said of the plan as a whole."""
+        problem = self.problem
+        columns = self.assignment()
         columns |= {f"value:{name}": problem.value[:, column] for column, name in enumerate(self.names)}
         if problem.cost.ndim == 2:
             columns |= {f"cost:{name}": problem.cost[:, column] for column, name in enumerate(self.names)}
@@ -100,12 +112,12 @@ class Plan:
         if cost is None:
             cost = np.column_stack([columns[f"cost:{name}"] for name in names])
         index = {name: column for column, name in enumerate(names)}
-        budget = Decimal(about["budget"])
+        budget = from_text(about["budget"])
         return cls(
             ids=tuple(columns["id"].tolist()),
             names=names,
             choice=np.array([index[name] for name in columns["classifier"].tolist()], np.int64),
-            budget=float(budget),
+            budget=budget,
             accuracy_interval=None if about["accuracy_interval"] is None else tuple(about["accuracy_interval"]),
             success=columns["success"],
             weights=np.array(about["weights"], np.float64),
@@ -114,7 +126,7 @@ class Plan:
                 cost=np.array(cost, np.float64),
                 budget=budget,
                 objective=about["objective"],
-                overhead=Decimal(about["overhead"]),
+                overhead=from_text(about["overhead"]),
             ),
             made_from=about["made_from"],
             **{name: about[name] for name in NUMBERS},
@@ -162,7 +174,7 @@ def verify(plan: Plan) -> None:
     if not isinstance(plan, Plan):
         raise InvalidInputError(f"only a plan can be verified, got {type(plan).__name__}.")
     problem = plan.problem
-    if plan.budget != problem.budget:
+    if exact(plan.budget) != exact(problem.budget):
         raise CertificateError("budget", plan.budget, problem.budget)
     scale = problem.shape[0] if problem.objective == "mean" else 1
     stated = Certificate(

@@ -1,0 +1,5 @@
+"""``python -m occamroute``."""
+
+from occamroute.cli import main
+
+main()

@@ -1,0 +1,26 @@
+"""The command line: one file for each verb, no logic."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; whatever is wrong becomes one sentence and an exit code."""
+    from occamroute.cli._app import app
+    from occamroute.errors import BudgetTooSmallError, CertificateError, OccamError
+
+    try:
+        app()
+    except OccamError as error:
+        print(f"occamroute: {error}", file=sys.stderr)  # noqa: T201  # the one place that speaks of errors
+        codes = {BudgetTooSmallError: 3, CertificateError: 4}
+        sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
+    except KeyboardInterrupt:
+        print("occamroute: interrupted, nothing half-written was left.", file=sys.stderr)  # noqa: T201  # the same
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone: nothing more to say
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,47 @@
+"""What verbs share of their arguments."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from occamroute.planning.estimates import Estimate
+    from occamroute.profiles import Profile
+
+__all__ = ["Budget", "Features", "Json", "ProfilePath", "Seed", "estimated", "load_profile"]
+
+ProfilePath = Annotated[str, typer.Argument(help="A saved profile (.parquet), or the name of a shipped one: cifar10.")]
+Features = Annotated[
+    str,
+    typer.Argument(help="The queries' features: .parquet, .csv or .npy. A column 'id' names the rows."),
+]
+Budget = Annotated[str, typer.Option(help="Total for all queries, in the unit of the costs, extraction included.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
+
+
+def load_profile(source: str) -> Profile:
+    """The profile in a file, or one that ships with the package."""
+    from occamroute.datasets import DATASETS, load_dataset
+    from occamroute.errors import StorageError
+    from occamroute.profiles import Profile
+    from occamroute.storage import load
+
+    if source in DATASETS and not os.path.exists(source):
+        return load_dataset(source)[0]
+    found = load(source)
+    if not isinstance(found, Profile):
+        raise StorageError(source, f"it holds a {type(found).__name__.lower()}, a profile is needed")
+    return found
+
+
+def estimated(profile: Profile, queries: Any, *, estimator: str, extractor: str | None, seed: int) -> Estimate:
+    """The estimate for queries read from a file."""
+    from occamroute.planning.estimates import estimate
+
+    return estimate(
+        profile, queries.features, estimator=estimator, extractor=extractor, ids=queries.ids, seed=seed
+    )

@@ -1,0 +1,59 @@
+"""occamroute frontier: the expected accuracy at every budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from occamroute.cli._inputs import Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._screen import chart, print_json, print_table, table
+
+__all__ = ["frontier"]
+
+
+def frontier(
+    profile: ProfilePath,
+    features: Features,
+    out: Annotated[str | None, typer.Option(help="Where to write all points: .parquet, .csv or .svg.")] = None,
+    estimator: Annotated[str, typer.Option(help="bagged, sampled (the paper) or mixture.")] = "bagged",
+    extractor: Annotated[
+        str | None, typer.Option(help="Whose features these are, where the profile has several sets.")
+    ] = None,
+    penalty: Annotated[float, typer.Option(help="The paper's λ.")] = 0.0,
+    points: Annotated[int, typer.Option(min=2, help="How many points to show; files hold all of them.")] = 12,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Show the highest expected accuracy at every budget (the plain mean of estimates, which is optimistic)."""
+    from occamroute.charts import Series, line_chart
+    from occamroute.errors import InvalidInputError
+    from occamroute.storage import save, whole_file
+    from occamroute.tables import read_queries, write_csv
+
+    suffix = None if out is None else Path(out).suffix.lower()
+    if suffix not in (None, ".parquet", ".csv", ".svg"):
+        raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
+    queries = read_queries(features)
+    estimate = estimated(load_profile(profile), queries, estimator=estimator, extractor=extractor, seed=seed)
+    front = estimate.frontier(penalty=penalty, seed=seed)
+    shown = front.spread(points)
+    if out is not None and suffix == ".svg":
+        series = [Series("expected accuracy", *front.spread(400).points())]
+        picture = line_chart(series, title="Accuracy–cost frontier", x_label="budget", y_label="expected accuracy")
+        with whole_file(out) as temporary:
+            temporary.write_text(picture, encoding="utf-8")
+    elif out is not None and suffix == ".csv":
+        write_csv(front.parts().columns, out)
+    elif out is not None:
+        save(front, out)
+    if as_json:
+        print_json({"n_queries": front.n_queries, "n_points": len(front), "points": shown.rows()})
+        return
+    print_table(chart([("•", *front.spread(400).points())]))
+    rows = table("budget", "expected accuracy", "right answers per unit more")
+    for row in shown.rows():
+        rows.add_row(f"{row['budget']:.6g}", f"{100 * row['accuracy']:.2f} %", f"{row['price']:.4g}")
+    print_table(rows)
+    print_table(f"{len(front):,} supported points for {front.n_queries:,} queries")

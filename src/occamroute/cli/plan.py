@@ -1,0 +1,86 @@
+"""occamroute plan: which classifier answers which query, within a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from occamroute.cli._inputs import Budget, Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._screen import print_json, print_table, progress_bar, table
+
+if TYPE_CHECKING:
+    from occamroute.planning.plans import Plan
+
+__all__ = ["plan"]
+
+
+def plan(
+    profile: ProfilePath,
+    features: Features,
+    budget: Budget,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Where to write the assignment: .parquet (with its certificate, for verify) or .csv."),
+    ] = None,
+    estimator: Annotated[
+        str, typer.Option(help="auto chooses on held-out rows; or bagged, sampled (the paper), mixture.")
+    ] = "auto",
+    extractor: Annotated[
+        str | None, typer.Option(help="Whose features these are, where the profile has several sets.")
+    ] = None,
+    penalty: Annotated[float, typer.Option(help="The paper's λ; auto chooses its own.")] = 0.0,
+    objective: Annotated[str, typer.Option(help="mean, or min: the worst query first.")] = "mean",
+    solver: Annotated[str, typer.Option(help="exact, or highs as a cross-check.")] = "exact",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Decide which classifier answers which query, within a budget."""
+    from occamroute._money import money_from_text
+    from occamroute.errors import InvalidInputError
+    from occamroute.planning.fitting import plan as plan_automatically
+    from occamroute.storage import save
+    from occamroute.tables import read_queries, write_csv
+
+    amount = money_from_text(budget)
+    if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv"):
+        raise InvalidInputError(f"--out must end in .parquet or .csv, got {out}.")
+    known = load_profile(profile)
+    queries = read_queries(features)
+    if estimator == "auto":
+        if penalty or objective != "mean" or solver != "exact":
+            raise InvalidInputError("auto chooses for itself: name an --estimator to set penalty, objective or solver.")
+        with progress_bar("choosing on held-out rows") as progress:
+            made = plan_automatically(
+                known, _offered(queries.features, extractor), budget=amount, ids=queries.ids, seed=seed,
+                progress=progress,
+            )  # fmt: skip
+    else:
+        estimate = estimated(known, queries, estimator=estimator, extractor=extractor, seed=seed)
+        made = estimate.plan(amount, penalty=penalty, objective=objective, solver=solver, seed=seed)  # type: ignore[arg-type]
+    if out is not None and out.lower().endswith(".csv"):
+        write_csv(made.assignment(), out)
+    elif out is not None:
+        save(made, out)
+    print_json(made.summary()) if as_json else _show(made, out)
+
+
+def _offered(features: object, extractor: str | None) -> object:
+    return features if extractor is None or isinstance(features, dict) else {extractor: features}
+
+
+def _show(made: Plan, out: str | None) -> None:
+    counts = table("<classifier", "queries", "share")
+    for name, count in made.usage.items():
+        counts.add_row(name, f"{count:,}", f"{100 * count / len(made):.1f} %")
+    print_table(counts)
+    interval = ""
+    if made.accuracy_interval is not None:
+        interval = " (90 %: {:.2f} to {:.2f})".format(*(100 * end for end in made.accuracy_interval))
+    print_table(f"expected accuracy {100 * made.expected_accuracy:.2f} %{interval}")
+    print_table(f"planned cost      {made.planned_cost:.12g} of {float(made.budget):.12g}")
+    print_table(f"proved            within {made.gap:.1e} of the optimum ({made.status})")
+    print_table(f"estimator         {made.made_from['estimator']}, penalty {made.made_from['penalty']:g}")
+    if out is not None:
+        print_table(f"written           {out}")

@@ -1,0 +1,1 @@
+"""What plans really reach, on queries whose success is known."""

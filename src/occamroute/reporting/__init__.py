@@ -1,0 +1,1 @@
+"""Results for people: pages that stand alone."""

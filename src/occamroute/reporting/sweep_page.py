@@ -1,0 +1,80 @@
+"""A budget sweep as a chart and as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from html import escape
+
+from occamroute._version import __version__
+from occamroute.charts import Series, line_chart
+from occamroute.evaluation.budget_sweep import Sweep, SweepRow
+
+__all__ = ["sweep_chart", "sweep_page"]
+
+STYLE = """
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; margin: 1rem 0; width: 100% }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #8884 }
+th:first-child, td:first-child, td.text, th.text { text-align: left }
+tr.occamroute { font-weight: 600 }
+"""
+
+
+def percent(value: float) -> str:
+    """A share as a percentage."""
+    return f"{100.0 * value:.4g} %"
+
+
+def sweep_chart(result: Sweep, title: str) -> str:
+    """Accuracy against cost: each classifier alone, the best mixture, occamroute and the oracle."""
+    series = []
+    for method, label in (("occamroute", "occamroute"), ("mixture", "best mixture (no features)"),
+                          ("oracle", "oracle (knows the answers)")):  # fmt: skip
+        rows = [row for row in result.rows if row.method == method]
+        series.append(
+            Series(label, [row.cost_share for row in rows], [row.accuracy for row in rows],
+                   points=method == "occamroute", dashed=method == "oracle")  # fmt: skip
+        )
+    series.append(Series("one classifier for everything", result.shares, result.accuracies, line=False, points=True))
+    return line_chart(
+        series,
+        title=title,
+        x_label="cost, as a share of always using the dearest classifier",
+        y_label="accuracy on queries not seen before",
+        x_format=percent,
+        y_format=percent,
+    )
+
+
+def sweep_page(result: Sweep, *, title: str, about: str) -> str:
+    """The page: what was done, the chart, the numbers; nothing to load from anywhere."""
+    rows = "".join(_table_row(row) for row in result.rows)
+    chart = sweep_chart(result, title)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{escape(title)}</title><style>{STYLE}</style></head><body>
+<h1>{escape(title)}</h1>
+<p>{escape(about)}</p>
+{chart}
+<table><thead><tr><th class="text">method</th><th>budget</th><th>cost</th><th>accuracy</th><th>expected (90 %)</th>
+<th>gap to optimum</th><th class="text">chosen on held-out rows</th></tr></thead><tbody>{rows}</tbody></table>
+<p>Budgets and costs are shares of always using the dearest classifier. Accuracy is what the plan really reached on
+{result.n_queries:,} queries that took no part in planning; “expected” is what it promised beforehand, from
+{result.n_profile:,} labelled ones. The gap is proved: no plan within the budget has a higher estimated value by more.
+The oracle knows every answer beforehand: no router can be above it.</p>
+<p>Made by occamroute {escape(__version__)}.</p>
+</body></html>
+"""
+
+
+def _table_row(row: SweepRow) -> str:
+    expected = ""
+    if row.expected_accuracy is not None and row.accuracy_interval is not None:
+        low, high = row.accuracy_interval
+        expected = f"{100 * row.expected_accuracy:.2f} % ({100 * low:.1f} to {100 * high:.1f})"
+    gap = "" if row.gap is None else f"{row.gap:.1e}"
+    return (
+        f'<tr class="{escape(row.method)}"><td>{escape(row.method)}</td><td>{percent(row.budget)}</td>'
+        f"<td>{100 * row.cost_share:.2f} %</td><td>{100 * row.accuracy:.2f} %</td><td>{expected}</td><td>{gap}</td>"
+        f'<td class="text">{escape(row.chosen or "")}</td></tr>'
+    )

@@ -1,0 +1,116 @@
+"""Features read from the files that people have, and assignments written for them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import FloatArray, feature_matrix
+from occamroute.errors import InvalidInputError, StorageError
+from occamroute.storage import whole_file
+
+__all__ = ["QueryTable", "read_queries", "write_csv"]
+
+PREFIX = "features:"
+
+
+@dataclass(frozen=True)
+class QueryTable:
+    """Queries to plan for: their features, by extractor where the file says so, and their ids if it has any."""
+
+    features: FloatArray | dict[str, FloatArray]
+    ids: tuple[str, ...] | None
+
+
+def read_queries(path: str | os.PathLike[str]) -> QueryTable:
+    """The queries in a ``.parquet``, ``.csv`` or ``.npy`` file.
+
+    A column ``id`` names the rows. Features are list columns called ``features`` or ``features:EXTRACTOR`` (so a
+    saved profile will do), else all other columns, which must then be numbers.
+    """
+    suffix = Path(path).suffix.lower()
+    readers = {".parquet": _read_parquet, ".csv": _read_csv, ".npy": _read_npy}
+    if suffix not in readers:
+        raise StorageError(path, f"its name must end in {', '.join(readers)}")
+    if not Path(path).is_file():
+        raise StorageError(path, "there is no such file")
+    return readers[suffix](Path(path))
+
+
+def write_csv(columns: dict[str, npt.NDArray[Any]], path: str | os.PathLike[str]) -> None:
+    """Write columns of equal length as CSV; the file is whole or it is not there."""
+    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+def _read_npy(path: Path) -> QueryTable:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise StorageError(path, "it is no plain .npy array, or it is cut off") from error
+    return QueryTable(feature_matrix(array, f"features in {path}"), None)
+
+
+def _read_parquet(path: Path) -> QueryTable:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(path, "it is no Parquet file, or it is cut off or damaged") from error
+    ids = tuple(map(str, table.column("id").to_pylist())) if "id" in table.column_names else None
+    lists = [name for name in table.column_names if name == "features" or name.startswith(PREFIX)]
+    if lists:
+        sets = {name.removeprefix(PREFIX): _list_column(path, table, name) for name in lists}
+        return QueryTable(sets["features"] if list(sets) == ["features"] else sets, ids)
+    names = [name for name in table.column_names if name != "id"]
+    columns = [_numbers(path, name, table.column(name).to_numpy()) for name in names]
+    return QueryTable(_stacked(path, columns), ids)
+
+
+def _list_column(path: Path, table: Any, name: str) -> FloatArray:
+    rows = table.column(name).combine_chunks()
+    try:
+        flat = np.asarray(rows.flatten())
+        return feature_matrix(flat.reshape(len(rows), -1), f"column {name!r} in {path}")
+    except (AttributeError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise StorageError(path, f"column {name!r} must hold one list of numbers of equal length a row") from error
+
+
+def _read_csv(path: Path) -> QueryTable:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise StorageError(path, "it is no CSV text") from error
+    rows = [row for row in rows if row]
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise StorageError(path, f"line {number} has {len(row)} fields, the header has {len(header)}")
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
+    ids = columns.pop("id", None)
+    return QueryTable(_stacked(path, [_numbers(path, name, column) for name, column in columns.items()]), ids)
+
+
+def _numbers(path: Path, name: str, column: Any) -> npt.NDArray[np.float64]:
+    try:
+        return np.asarray(column, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise StorageError(path, f"column {name!r} holds something that is not a number") from error
+
+
+def _stacked(path: Path, columns: list[npt.NDArray[np.float64]]) -> FloatArray:
+    if not columns or not columns[0].size:
+        raise StorageError(path, "it holds no features")
+    return feature_matrix(np.column_stack(columns), f"features in {path}")
