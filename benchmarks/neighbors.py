@@ -194,9 +194,7 @@ def measure(folder: Path, number: int, repeats: int, samples: int | None) -> dic
 def main() -> None:
     """Print the table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder of tiny_imagenet.npz and cifar10.npz"
-    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of tiny_imagenet.npz and cifar10.npz")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--repeats", type=int, default=3)
@@ -216,9 +214,7 @@ def main() -> None:
         theirs = "" if line["peer_s"] is None else f"{line['peer_s']:.2f} s"
         ratio = "" if line["ratio"] is None else f"{line['ratio']:.1f}x"
         peer = line["peer"] or ""
-        print(
-            f"{line['case']:<36}{line['ours_s']:>7.3f} s{peer:>10}{theirs:>10}{ratio:>8}{line['peak_mb']:>9}"
-        )
+        print(f"{line['case']:<36}{line['ours_s']:>7.3f} s{peer:>10}{theirs:>10}{ratio:>8}{line['peak_mb']:>9}")
     if options.peer_samples:
         print(f"(peers timed on {options.peer_samples} of the samples and scaled up)")
 

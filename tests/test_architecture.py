@@ -84,7 +84,8 @@ def test_importing_starts_nothing() -> None:
     """Neither the package nor the command's help load arrays, compilers or tables."""
     code = (
         "import sys, occamroute, occamroute.cli._app; "
-        "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'sklearn'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'sklearn'} & set(sys.modules); "
+        "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -134,7 +134,11 @@ def test_costs_by_query_are_planned_as_given() -> None:
     """New queries may have their own costs; without them each classifier's mean is used."""
     random = np.random.default_rng(0)
     profile = oc.Profile(
-        ("a", "b"), random.random((50, 2)), random.random((50, 3)), random.integers(0, 2, (50, 2)), extractor="a"
+        ("a", "b"),
+        random.random((50, 2)),
+        random.random((50, 3)),
+        random.integers(0, 2, (50, 2)),
+        extractor="a",
     )
     queries, costs = random.random((20, 3)), random.random((20, 2))
     plan = oc.estimate(profile, queries, costs=costs).plan(15.0)
@@ -272,7 +276,7 @@ def test_planner_refuses_in_one_sentence(cifar10_small: tuple[oc.Profile, oc.Pro
         oc.plan(profile.take(np.arange(9)), test.features, budget=1.0)
     with pytest.raises(oc.InvalidInputError, match="must have the profile's 10 columns, got 3"):
         oc.plan(profile, np.zeros((5, 3)), budget=1.0)
-    with pytest.raises(oc.InvalidInputError, match="features must be finite"):
+    with pytest.raises(oc.InvalidInputError, match="must be finite, got NaN"):
         oc.plan(profile, np.full((5, 10), np.nan), budget=1.0)
     with pytest.raises(oc.InvalidInputError, match="n_queries must be a whole number"):
         oc.fit(profile, budgets=[1.0], n_queries=0)

@@ -124,7 +124,11 @@ def test_pareto_keeps_the_core_set_and_the_extractor() -> None:
     """Dominated classifiers go, of equals one stays, and the extractor stays whatever it is."""
     success = np.array([[1, 0, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0]])
     profile = oc.Profile(
-        ("cheap", "bad", "best", "twin", "dear", "eyes"), (1, 2, 3, 3, 9, 8), np.eye(2), success, extractor="eyes"
+        ("cheap", "bad", "best", "twin", "dear", "eyes"),
+        (1, 2, 3, 3, 9, 8),
+        np.eye(2),
+        success,
+        extractor="eyes",
     )
     assert profile.pareto().names == ("cheap", "best", "eyes")
 

@@ -22,7 +22,7 @@ FAST = frozenset({"nnan", "nsz", "reassoc", "contract", "arcp"})
 
 def kernel(*, fast: bool = False, inline: bool = False) -> Callable[[Function], Function]:
     """Compile a function with numba at its first call; ``fast`` allows sums to be reordered."""
-    options = {
+    options: Any = {
         "nogil": True,
         "fastmath": set(FAST) if fast else False,
         "error_model": "numpy",

@@ -35,8 +35,6 @@ def exact(number: Any) -> Fraction:
     """The number that the shortest decimal form of ``number`` stands for."""
     if isinstance(number, Fraction):
         return number
-    if isinstance(number, float) and not isinstance(number, np.floating):
-        return Fraction(repr(number))
     return Fraction(str(number))
 
 

@@ -22,7 +22,7 @@ from occamroute._arrays import (
     row_labels,
     success_matrix,
 )
-from occamroute._money import Amount, money
+from occamroute._money import Amount, exact, from_text, money
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.storage import Parts
 
@@ -32,7 +32,7 @@ __all__ = ["FEATURES", "Profile", "success"]
 FEATURES = "features"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Profile:
     """What M classifiers did on n labelled queries.
 
@@ -51,38 +51,49 @@ class Profile:
     costs: FloatArray
     features: FloatArray | Mapping[str, FloatArray]
     success: FloatArray
-    extractor: str | None = None
-    extractor_cost: Amount | Mapping[str, Amount] | None = None
-    ids: tuple[str, ...] | None = field(default=None, repr=False)
-    labels: npt.NDArray[Any] | None = field(default=None, repr=False)
-    classes: tuple[str, ...] | None = field(default=None, repr=False)
-    groups: npt.NDArray[Any] | None = field(default=None, repr=False)
-    probabilities: Mapping[str, FloatArray] | None = field(default=None, repr=False)
+    extractor: str | None
+    extractor_cost: Mapping[str, Amount]
+    ids: tuple[str, ...] = field(repr=False)
+    labels: npt.NDArray[Any] | None = field(repr=False)
+    classes: tuple[str, ...] | None = field(repr=False)
+    groups: npt.NDArray[Any] | None = field(repr=False)
+    probabilities: Mapping[str, FloatArray] | None = field(repr=False)
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        costs: npt.ArrayLike,
+        features: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        success: npt.ArrayLike,
+        extractor: str | None = None,
+        extractor_cost: Amount | Mapping[str, Amount] | None = None,
+        ids: Iterable[str] | None = None,
+        labels: npt.ArrayLike | None = None,
+        classes: Iterable[str] | None = None,
+        groups: npt.ArrayLike | None = None,
+        probabilities: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
         put = partial(object.__setattr__, self)
-        put("names", name_tuple(self.names))
-        put("success", success_matrix(self.success))
+        put("names", name_tuple(names))
+        put("success", success_matrix(success))
         rows, options = self.success.shape
         if options != len(self.names):
             raise InvalidInputError(
                 f"success must have one column for each of the {len(self.names)} names, got {options}."
             )
-        put("costs", cost_array(self.costs, options=options, rows=rows))
-        put("features", _features(self.features, rows))
-        put("extractor", None if self.extractor is None else str(self.extractor))
-        put("extractor_cost", self._extraction_costs())
-        for name in ("labels", "groups"):
-            if getattr(self, name) is not None:
-                put(name, row_labels(getattr(self, name), rows, name))
-        put("classes", None if self.classes is None else name_tuple(self.classes, "classes"))
+        put("costs", cost_array(costs, options=options, rows=rows))
+        put("features", _features(features, rows))
+        put("extractor", extractor)
+        put("extractor_cost", self._extraction_costs(extractor_cost))
+        put("labels", None if labels is None else row_labels(labels, rows, "labels"))
+        put("groups", None if groups is None else row_labels(groups, rows, "groups"))
+        put("classes", None if classes is None else name_tuple(classes, "classes"))
         self._check_labels()
-        put("ids", _ids(self.ids, self.feature_sets))
-        put("probabilities", self._kept_probabilities())
+        put("ids", _ids(ids, self.feature_sets))
+        put("probabilities", None if probabilities is None else self._kept(probabilities))
 
-    def _extraction_costs(self) -> dict[str, Amount]:
+    def _extraction_costs(self, given: Amount | Mapping[str, Amount] | None) -> dict[str, Amount]:
         sets = self.feature_sets
-        given = self.extractor_cost
         if self.extractor is not None and self.extractor not in sets:
             raise UnknownNameError("extractor", self.extractor, sets)
         if isinstance(given, Mapping):
@@ -111,19 +122,15 @@ class Profile:
         if int(self.labels.min()) < 0 or int(self.labels.max()) >= len(self.classes):
             raise InvalidInputError(f"labels must be whole numbers from 0 to {len(self.classes) - 1}.")
 
-    def _kept_probabilities(self) -> dict[str, FloatArray] | None:
-        if self.probabilities is None:
-            return None
+    def _kept(self, probabilities: Mapping[str, Any]) -> dict[str, FloatArray]:
         kept = {}
-        for name, table in self.probabilities.items():
+        for name, table in probabilities.items():
             if name not in self.names:
                 raise UnknownNameError("classifier in probabilities", name, self.names)
             kept[name] = probability_matrix(table, f"probabilities[{name!r}]")
             shape = (len(self), kept[name].shape[1] if self.classes is None else len(self.classes))
             if kept[name].shape != shape:
-                raise InvalidInputError(
-                    f"probabilities[{name!r}] must be of shape {shape}, got {kept[name].shape}."
-                )
+                raise InvalidInputError(f"probabilities[{name!r}] must be of shape {shape}, got {kept[name].shape}.")
         return kept
 
     def __len__(self) -> int:
@@ -139,7 +146,7 @@ class Profile:
     @property
     def extraction_costs(self) -> dict[str, Amount]:
         """What extracting each feature set costs for one query."""
-        return dict(self.extractor_cost)  # type: ignore[arg-type]  # __post_init__ made it a mapping
+        return dict(self.extractor_cost)
 
     @property
     def accuracy(self) -> FloatArray:
@@ -168,7 +175,7 @@ class Profile:
                 add(name, getattr(self, name))
         add("extractor", self.extractor or "")
         for name, table in self.feature_sets.items():
-            add(f"features {name} {self.extraction_costs[name]}", table)
+            add(f"features {name} {exact(self.extraction_costs[name])}", table)
         for name, table in (self.probabilities or {}).items():
             add(f"probabilities {name}", table)
         return digest.hexdigest()
@@ -188,7 +195,7 @@ class Profile:
             features=sets if several else next(iter(sets.values())),
             success=np.column_stack([columns[f"success:{name}"] for name in names]),
             extractor=about["extractor"],
-            extractor_cost=about["extractor_cost"],
+            extractor_cost={name: from_text(cost) for name, cost in about["extractor_cost"].items()},
             ids=tuple(columns["id"].tolist()),
             labels=columns.get("label"),
             classes=None if about["classes"] is None else tuple(about["classes"]),
@@ -214,7 +221,7 @@ class Profile:
             "names": list(self.names),
             "costs": self.costs.tolist() if self.costs.ndim == 1 else None,
             "extractor": self.extractor,
-            "extractor_cost": {name: float(cost) for name, cost in self.extraction_costs.items()},
+            "extractor_cost": {name: str(cost) for name, cost in self.extraction_costs.items()},
             "feature_sets": list(self.feature_sets),
             "several_feature_sets": isinstance(self.features, Mapping),
             "classes": None if self.classes is None else list(self.classes),
@@ -226,18 +233,16 @@ class Profile:
     def take(self, rows: IntArray) -> Profile:
         """The profile of some of the rows, in the order given."""
         sets = {name: table[rows] for name, table in self.feature_sets.items()}
-        optional = {name: None if getattr(self, name) is None else getattr(self, name)[rows]
-                    for name in ("labels", "groups")}  # fmt: skip
-        ids = self.ids or ()
         return replace(
             self,
             costs=self.costs if self.costs.ndim == 1 else self.costs[rows],
             features=sets if isinstance(self.features, Mapping) else next(iter(sets.values())),
             success=self.success[rows],
-            ids=tuple(ids[row] for row in rows),
+            ids=tuple(self.ids[row] for row in rows),
             probabilities=None if self.probabilities is None
             else {name: table[rows] for name, table in self.probabilities.items()},
-            **optional,
+            labels=None if self.labels is None else self.labels[rows],
+            groups=None if self.groups is None else self.groups[rows],
         )  # fmt: skip
 
     def split(self, fraction: float = 0.5, *, seed: int | np.random.Generator = 0) -> tuple[Profile, Profile]:
@@ -282,9 +287,7 @@ class Profile:
             for one in range(len(self.names))
         ]  # fmt: skip
         sets = self.feature_sets
-        return self.select(
-            name for name, worse in zip(self.names, beaten, strict=True) if not worse or name in sets
-        )
+        return self.select(name for name, worse in zip(self.names, beaten, strict=True) if not worse or name in sets)
 
 
 def success(probabilities: Any, labels: Any, *, temperature: float = 0.001) -> FloatArray:

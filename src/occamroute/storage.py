@@ -90,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> Parts:
     if not Path(path).is_file():
         raise StorageError(path, "there is no such file")
     try:
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        table = pq.ParquetFile(Path(path), page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         reason = "it is no Parquet file, or it is cut off or damaged"
         raise StorageError(path, reason) from error

@@ -73,9 +73,7 @@ def random_problem(
     return Problem(value, cost, budget, objective)  # type: ignore[arg-type]
 
 
-def check_solver(
-    solve: Callable[[Problem], Solution], *, instances: int, seed: int = 0, extreme: bool = True
-) -> None:
+def check_solver(solve: Callable[[Problem], Solution], *, instances: int, seed: int = 0, extreme: bool = True) -> None:
     """Raise ``AssertionError`` unless the solver agrees with brute force, both objectives, on random problems.
 
     A solver that works in floats cannot tell a millionth beside a billion: leave ``extreme`` costs out for it.

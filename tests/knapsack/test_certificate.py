@@ -17,9 +17,7 @@ from occamroute.testing import random_problem
 
 def certified(problem: Problem, **knobs: Any) -> tuple[np.ndarray, Certificate]:
     found = solve_problem(problem, **knobs)
-    return found.choice, Certificate(
-        found.value, found.cost, found.bound, found.gap, found.price, found.mean_bound
-    )
+    return found.choice, Certificate(found.value, found.cost, found.bound, found.gap, found.price, found.mean_bound)
 
 
 @pytest.fixture(params=["grid", "smooth"])

@@ -92,7 +92,7 @@ def test_the_point_on_no_hull() -> None:
 def test_three_tenths_pay_for_three_calls_at_a_tenth() -> None:
     """Floats mean the decimals that they print, float32 too."""
     for kind in (np.float64, np.float32):
-        solution = oc.solve(np.tile([0.0, 1.0], (3, 1)), np.array([0, 0.1], kind), kind(0.3))
+        solution = oc.solve(np.tile([0.0, 1.0], (3, 1)), np.array([0, 0.1], kind), kind(0.3))  # type: ignore[arg-type]
         assert solution.choice.tolist() == [1, 1, 1]
         assert solution.cost == 0.3
 

@@ -127,9 +127,7 @@ def test_any_small_data(data: st.DataObject) -> None:
     kinds = st.sampled_from(["float32", "float64"])
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     levels = data.draw(st.sampled_from([2, 5, 10**9]))
-    numbers = (
-        rng.integers(0, levels, size=(count + 4, width)) / levels + data.draw(st.sampled_from([0, 50]))
-    ) * scale
+    numbers = (rng.integers(0, levels, size=(count + 4, width)) / levels + data.draw(st.sampled_from([0, 50]))) * scale
     rows, queries = numbers[:count].astype(data.draw(kinds)), numbers[count:].astype(data.draw(kinds))
     groups = rng.integers(0, count, size=(data.draw(st.integers(1, 4)), data.draw(st.integers(1, count))))
     check_groups(rows, queries, groups, metric)
@@ -167,9 +165,7 @@ def test_mixed_dtypes_and_layouts() -> None:
     rows, queries = make("plain", np.random.default_rng(2), 60, 8, "float64")
     queries = queries.astype(np.float32)
     check_groups(rows, queries, np.arange(60).reshape(4, 15), "l1")
-    check_groups(
-        rows.astype(np.float32), queries.astype(np.float64) + 1e-9, np.arange(60).reshape(4, 15), "l2"
-    )
+    check_groups(rows.astype(np.float32), queries.astype(np.float64) + 1e-9, np.arange(60).reshape(4, 15), "l2")
     check_pool(np.asfortranarray(rows), queries[::2], 7, "linf")
 
 

@@ -42,6 +42,4 @@ def estimated(profile: Profile, queries: Any, *, estimator: str, extractor: str 
     """The estimate for queries read from a file."""
     from occamroute.planning.estimates import estimate
 
-    return estimate(
-        profile, queries.features, estimator=estimator, extractor=extractor, ids=queries.ids, seed=seed
-    )
+    return estimate(profile, queries.features, estimator=estimator, extractor=extractor, ids=queries.ids, seed=seed)

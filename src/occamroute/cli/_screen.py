@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,7 @@ def print_table(content: Any) -> None:
     console.print(content, highlight=False, markup=False)
 
 
-def chart(
-    lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], *, width: int = 72, height: int = 16
-) -> str:
+def chart(lines: Sequence[tuple[str, Iterable[float], Iterable[float]]], *, width: int = 72, height: int = 16) -> str:
     """Marks on a grid of characters: each line is (mark, x, y); later ones cover earlier ones."""
     xs = [x for _, line, _ in lines for x in line]
     ys = [y for _, _, line in lines for y in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,7 @@ def _show(result: Sweep, out: str) -> None:
             "" if row.gap is None else f"{row.gap:.0e}", row.chosen or "",
         )  # fmt: skip
     print_table(rows)
-    lines = []
+    lines: list[tuple[str, Sequence[float], Sequence[float]]] = []
     for mark, method in (("o", "oracle"), ("m", "mixture"), ("█", "occamroute")):
         points = [row for row in result.rows if row.method == method]
         lines.append((mark, [row.cost_share for row in points], [row.accuracy for row in points]))

@@ -60,4 +60,4 @@ def _profile(parts: Parts, split: str, extractors: Sequence[str], several: bool)
 
 def _softmax(logits: FloatArray) -> FloatArray:
     exponentials = np.exp(logits.astype(np.float32) - logits.max(axis=1, keepdims=True).astype(np.float32))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -31,9 +31,7 @@ class BaggedNeighbors:
 
     looks_at_features = True
 
-    def __init__(
-        self, sample_size: int | None = None, metric: str = "linf", *, threads: int | None = None
-    ) -> None:
+    def __init__(self, sample_size: int | None = None, metric: str = "linf", *, threads: int | None = None) -> None:
         self.sample_size = sample_size
         self.metric = metric
         self.threads = threads

@@ -65,7 +65,12 @@ class SampledNeighbors:
         """The same for a pool that has only a share of the rows."""
         size = None if self.sample_size is None else max(1, int(self.sample_size * share))
         return SampledNeighbors(
-            self.n_samples, size, self.metric, independent=self.independent, seed=self.seed, threads=self.threads
+            self.n_samples,
+            size,
+            self.metric,
+            independent=self.independent,
+            seed=self.seed,
+            threads=self.threads,
         )
 
     def predict(self, features: Any) -> FloatArray:

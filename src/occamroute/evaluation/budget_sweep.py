@@ -48,7 +48,12 @@ class Sweep:
 
 
 def sweep(
-    profile: Profile, test: Profile, *, fractions: Sequence[float], seed: int = 0, progress: Progress | None = None
+    profile: Profile,
+    test: Profile,
+    *,
+    fractions: Sequence[float],
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Sweep:
     """Plan ``test`` at fractions of always using the dearest, and look up what the plans really reach.
 

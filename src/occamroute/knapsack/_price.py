@@ -95,9 +95,7 @@ def _sum(cost: IntArray, rows: IntArray, choice: IntArray) -> int:
     return int(cost[0 if cost.shape[0] == 1 else rows, choice].sum())
 
 
-def _take(
-    steps: Steps, choice: IntArray, spent: int, room: int, low: float, seed: int
-) -> Greedy:
+def _take(steps: Steps, choice: IntArray, spent: int, room: int, low: float, seed: int) -> Greedy:
     """Take steps by falling ratio while they fit; at the last ratio, in a seeded shuffle of the rows."""
     order = steps.order()
     fitting = int(np.searchsorted(np.cumsum(steps.cost[order]), room - spent, side="right"))

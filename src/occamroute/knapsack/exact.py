@@ -91,9 +91,7 @@ def _above_grid(problem: Problem, bound: float) -> float:
     return bound - math.floor(bound * denominator + 1e-9) / denominator + 2.0 * deviation * problem.shape[0]
 
 
-def _moves(
-    value: FloatArray, cost: IntArray, choice: IntArray, price: float, below: float, rows: IntArray
-) -> Moves:
+def _moves(value: FloatArray, cost: IntArray, choice: IntArray, price: float, below: float, rows: IntArray) -> Moves:
     """Moves of the listed rows that lose less than ``below``."""
     if rows.size < value.shape[0]:
         cost_part = cost if cost.shape[0] == 1 else cost[rows]

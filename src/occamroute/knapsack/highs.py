@@ -37,9 +37,12 @@ def solve_highs(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     for _ in range(ROUNDS):
         result = milp(
             -np.where(possible, value.reshape(-1), 0.0),
-            integrality=np.ones(value.size),
+            integrality=np.ones(value.size, np.int64),
             bounds=Bounds(0.0, possible.astype(np.float64)),
-            constraints=[LinearConstraint(one_each, 1.0, 1.0), LinearConstraint(spending, -np.inf, limit / scale)],
+            constraints=[
+                LinearConstraint(one_each, 1.0, 1.0),
+                LinearConstraint(spending, -np.inf, limit / scale),
+            ],
             options={"mip_rel_gap": 0.0},
         )
         if result.x is None:

@@ -118,9 +118,7 @@ class Coarse:
         with np.errstate(under="ignore"):
             return ((rows - self.center) * self.scale).astype(np.float32)
 
-    def columns(
-        self, rows: FloatArray, pieces: Sequence[Piece], size: int, *, threads: int | None
-    ) -> Columns:
+    def columns(self, rows: FloatArray, pieces: Sequence[Piece], size: int, *, threads: int | None) -> Columns:
         """The transposed picture of each piece of rows; none may have more than ``size``."""
         padded = -(-size // LANES) * LANES
         pictures = np.zeros((len(pieces), self.height, padded), dtype=np.float32)

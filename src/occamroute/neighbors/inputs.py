@@ -32,9 +32,7 @@ def values_of(values: Any, rows: int) -> FloatArray:
     """Values (n, M) as float64, one line for each row."""
     array = frozen(feature_matrix(values, "values"))
     if len(array) != rows:
-        raise InvalidInputError(
-            f"values must have one line for each of the {rows} rows, got shape {array.shape}."
-        )
+        raise InvalidInputError(f"values must have one line for each of the {rows} rows, got shape {array.shape}.")
     return array
 
 
@@ -42,9 +40,7 @@ def weights_of(weights: Any, available: int) -> FloatArray:
     """Weights by rank (W, k), k no more than the rows available."""
     array = frozen(feature_matrix(weights, "weights"))
     if array.shape[1] > available:
-        raise InvalidInputError(
-            f"weights must rank at most the {available} rows available, got shape {array.shape}."
-        )
+        raise InvalidInputError(f"weights must rank at most the {available} rows available, got shape {array.shape}.")
     return array
 
 

@@ -39,9 +39,7 @@ def select(given: Any, count: int, rank: int, values: Any) -> float:
 
 
 @kernel()
-def sort_within(
-    keys: Any, numbers: Any, given: int, bound: float, spare_keys: Any, spare_numbers: Any
-) -> int:
+def sort_within(keys: Any, numbers: Any, given: int, bound: float, spare_keys: Any, spare_numbers: Any) -> int:
     """Drop the pairs whose key is above ``bound``, sort the rest by key and number; returns how many."""
     count = 0
     for i in range(given):

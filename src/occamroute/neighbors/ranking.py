@@ -108,9 +108,7 @@ def rank(
 
 
 @kernel()
-def share_out(
-    keys: Any, numbers: Any, kept: int, values: Any, weights: Any, means: Any, i: int, shares: Any
-) -> None:
+def share_out(keys: Any, numbers: Any, kept: int, values: Any, weights: Any, means: Any, i: int, shares: Any) -> None:
     """Query ``i``'s weighted values to ``means`` (W, Q, M); equal distances share their ranks' weight."""
     for w in range(means.shape[0]):
         start = 0

@@ -37,9 +37,7 @@ class Choice:
     spread: float
 
 
-def best_choice(
-    profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, *, seed: int
-) -> Choice:
+def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, *, seed: int) -> Choice:
     """The candidate and penalty whose plan is right most often on held-out rows, at a budget per query."""
     truth = profile.success[folds.rows]
     trials = [
@@ -76,7 +74,13 @@ def _preferred(outcomes: FloatArray, mixture: int | None) -> int:
 
 
 def _trial(
-    profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction, truth: FloatArray, seed: int
+    profile: Profile,
+    folds: Folds,
+    candidate: Candidate,
+    penalty: float,
+    share: Fraction,
+    truth: FloatArray,
+    seed: int,
 ) -> tuple[Candidate, float, FloatArray, FloatArray] | None:
     """What a plan from this candidate reaches on each held-out row, and what it estimated; None if unaffordable."""
     rows = folds.rows

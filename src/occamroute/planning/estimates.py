@@ -117,9 +117,7 @@ def estimate(
     queries = feature_matrix(features[name] if isinstance(features, Mapping) else features)
     pool = profile.feature_sets[name]
     if queries.shape[1] != pool.shape[1]:
-        raise InvalidInputError(
-            f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}."
-        )
+        raise InvalidInputError(f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}.")
     made.fit(pool, profile.success)
     spread = _sigma(estimator, pool, profile.success, sigma, generator(seed))
     success, distance = predicted(made, queries, len(profile.names))
@@ -163,10 +161,7 @@ def charged(profile: Profile, extractor: str | None, costs: Any, queries: int) -
 
     Without an extractor nothing is looked at: nothing is charged for it, and nothing is freed.
     """
-    if costs is None:
-        own = profile.mean_costs
-    else:
-        own = cost_array(costs, options=len(profile.names), rows=queries)
+    own = profile.mean_costs if costs is None else cost_array(costs, options=len(profile.names), rows=queries)
     if extractor is None:
         return own, 0
     own = own.copy()
@@ -194,9 +189,7 @@ def _looks(estimator: Any) -> bool:
     return bool(getattr(estimator, "looks_at_features", True))
 
 
-def _sigma(
-    estimator: Any, pool: FloatArray, success: FloatArray, kind: str, random: np.random.Generator
-) -> FloatArray:
+def _sigma(estimator: Any, pool: FloatArray, success: FloatArray, kind: str, random: np.random.Generator) -> FloatArray:
     """The spread of the estimate, measured on rows that the estimator did not see."""
     if kind not in ("error", "estimator"):
         raise UnknownNameError("sigma", kind, ("error", "estimator"))

@@ -68,9 +68,7 @@ class Planner:
             self._choices[key] = best_choice(self.profile, self.folds, allowed, share, seed=self.seed)
         return self._choices[key]
 
-    def _estimate(
-        self, choice: Choice, tables: dict[str, Any], queries: int, costs: Any, ids: Any
-    ) -> Estimate:
+    def _estimate(self, choice: Choice, tables: dict[str, Any], queries: int, costs: Any, ids: Any) -> Estimate:
         candidate, profile = choice.candidate, self.profile
         if candidate not in self._fitted:
             pool = profile.feature_sets[candidate.extractor] if candidate.extractor else profile.success
@@ -181,8 +179,7 @@ def _offered(profile: Profile, features: Any) -> dict[str, Any]:
     if not isinstance(features, Mapping):
         features = {chosen_extractor(profile, None, features): features}
     tables = {
-        chosen_extractor(profile, name, features): _checked(profile, name, table)
-        for name, table in features.items()
+        chosen_extractor(profile, name, features): _checked(profile, name, table) for name, table in features.items()
     }
     if len(set(map(len, tables.values()))) != 1:
         raise InvalidInputError("features must have as many rows for every extractor.")

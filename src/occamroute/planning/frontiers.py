@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,8 +60,13 @@ class Frontier:
         """About ``count`` of the points, evenly spread over the budgets, the ends included."""
         wanted = np.linspace(self.budgets[0], self.budgets[-1], count)
         index = np.unique(np.minimum(np.searchsorted(self.budgets, wanted), len(self) - 1))
-        chosen = (array[index] for array in (self.budgets, self.accuracies, self.prices, self.values))
-        return Frontier(*chosen, self.n_queries, self.planner)
+        return replace(
+            self,
+            budgets=self.budgets[index],
+            accuracies=self.accuracies[index],
+            prices=self.prices[index],
+            values=self.values[index],
+        )
 
     def rows(self) -> list[dict[str, float]]:
         """The points as dictionaries, for JSON."""
@@ -81,8 +86,14 @@ class Frontier:
     @classmethod
     def from_parts(cls, parts: Parts) -> Frontier:
         """The frontier that ``parts`` was made of; it no longer plans."""
-        names = ("budget", "accuracy", "price", "value")
-        return cls(*(parts.columns[name] for name in names), n_queries=parts.metadata["n_queries"])
+        columns = parts.columns
+        return cls(
+            budgets=columns["budget"],
+            accuracies=columns["accuracy"],
+            prices=columns["price"],
+            values=columns["value"],
+            n_queries=parts.metadata["n_queries"],
+        )
 
 
 def make_frontier(problem: Problem, success: FloatArray, planner: Callable[[Amount], Plan]) -> Frontier:

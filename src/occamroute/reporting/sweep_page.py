@@ -27,14 +27,17 @@ def percent(value: float) -> str:
 
 def sweep_chart(result: Sweep, title: str) -> str:
     """Accuracy against cost: each classifier alone, the best mixture, occamroute and the oracle."""
+    labels = {
+        "occamroute": "occamroute",
+        "mixture": "best mixture (no features)",
+        "oracle": "oracle (knows the answers)",
+    }
     series = []
-    for method, label in (("occamroute", "occamroute"), ("mixture", "best mixture (no features)"),
-                          ("oracle", "oracle (knows the answers)")):  # fmt: skip
+    for method, label in labels.items():
         rows = [row for row in result.rows if row.method == method]
-        series.append(
-            Series(label, [row.cost_share for row in rows], [row.accuracy for row in rows],
-                   points=method == "occamroute", dashed=method == "oracle")  # fmt: skip
-        )
+        shares, reached = [row.cost_share for row in rows], [row.accuracy for row in rows]
+        dots, dashes = method == "occamroute", method == "oracle"
+        series.append(Series(label, shares, reached, points=dots, dashed=dashes))
     series.append(Series("one classifier for everything", result.shares, result.accuracies, line=False, points=True))
     return line_chart(
         series,

@@ -1,0 +1,30 @@
+# Sourced by the other scripts: a virtual environment in .venv with pinned versions, made once and kept.
+# Usage: . scripts/setup.sh PINS...   (names of files in scripts/, later ones may add to earlier ones)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+find_python() {
+  for name in python3 python3.14 python3.13 python3.12 python3.11 python; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$name"
+      return
+    fi
+  done
+  echo "occamroute needs Python 3.11 or newer, and none was found." >&2
+  return 1
+}
+
+if [ ! -x .venv/bin/python ]; then
+  python=$(find_python)
+  "$python" -m venv .venv
+fi
+
+pins=()
+for name in "$@"; do pins+=("scripts/$name"); done
+stamp=.venv/occamroute-$(IFS=-; echo "${*%.txt}").stamp
+wanted=$(cat "${pins[@]}" pyproject.toml | cksum)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  echo "installing into .venv …"
+  for pin in "${pins[@]}"; do .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$pin"; done
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+  echo "$wanted" > "$stamp"
+fi

@@ -1,0 +1,206 @@
+"""The command line as a user has it: real processes, real files, one story."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import occamroute as oc
+
+
+def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "occamroute", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a profile, and new queries in every format that is read."""
+    folder = tmp_path_factory.mktemp("user")
+    profile, test = oc.load_dataset("cifar10")
+    profile, test = profile.take(np.arange(1500)), test.take(np.arange(400))
+    oc.save(profile, folder / "profile.parquet")
+    oc.save(test, folder / "test.parquet")
+    features = np.asarray(test.features, np.float64)
+    np.save(folder / "queries.npy", features)
+    pq.write_table(pa.table({"id": list(test.ids or ()), "features": list(features)}), folder / "queries.parquet")
+    columns = {f"p{column}": features[:, column] for column in range(10)}
+    pq.write_table(
+        pa.table({"id": pa.array(test.ids or ()), **{name: pa.array(column) for name, column in columns.items()}}),
+        folder / "columns.parquet",
+    )
+    with (folder / "queries.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *columns])
+        writer.writerows([name, *row] for name, row in zip(test.ids or (), features.tolist(), strict=True))
+    return folder
+
+
+BUDGET = 0.0025
+
+
+def test_plan_verify_story(folder: Path) -> None:
+    """Plan from files, read the assignment, verify it; then change it and be refused."""
+    done = run("plan", "profile.parquet", "queries.csv", "--budget", BUDGET, "--out", "plan.parquet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "expected accuracy" in done.stdout
+    table = pq.read_table(folder / "plan.parquet").to_pydict()
+    assert table["id"][0] == "test-0"
+    assert sum(table["cost"]) <= BUDGET * (1 + 1e-12)
+    checked = run("verify", "plan.parquet", cwd=folder)
+    assert (checked.returncode, checked.stdout[:22]) == (0, "the certificate holds:"), checked.stderr
+    plan = pq.read_table(folder / "plan.parquet")
+    names = plan.column("classifier").to_pylist()
+    names[0] = "wrn28-10" if names[0] != "wrn28-10" else "resnet8-w8"
+    place = plan.column_names.index("classifier")
+    pq.write_table(plan.set_column(place, "classifier", pa.array(names)), folder / "forged.parquet")
+    refused = run("verify", "forged.parquet", cwd=folder)
+    assert refused.returncode == 4
+    assert refused.stderr.startswith("occamroute: the plan's ")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "queries", ["queries.npy", "queries.parquet", "columns.parquet", "queries.csv", "test.parquet"]
+)
+def test_every_format_gives_the_same_plan(queries: str, folder: Path) -> None:
+    """Arrays, list columns, plain columns, CSV and a saved profile hold the same features."""
+    done = run("plan", "profile.parquet", queries, "--budget", BUDGET, "--estimator", "bagged", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    profile, test = oc.load(folder / "profile.parquet"), oc.load(folder / "test.parquet")
+    plan = oc.estimate(profile, np.asarray(test.features, np.float64)).plan(BUDGET)
+    assert summary["usage"] == plan.usage
+    assert summary["planned_cost"] <= BUDGET
+    assert summary["n_queries"] == 400
+
+
+def test_plan_as_csv(folder: Path) -> None:
+    """The assignment for a spreadsheet: a row for each query."""
+    words = ("plan", "profile.parquet", "queries.csv", "--budget", BUDGET, "--estimator", "sampled",
+             "--penalty", "0.5", "--objective", "min", "--out", "plan.csv", "--json")  # fmt: skip
+    done = run(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    with (folder / "plan.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 400
+    assert set(rows[0]) == {"id", "classifier", "cost", "success"}
+    assert json.loads(done.stdout)["made_from"]["objective"] == "min"
+
+
+def test_frontier(folder: Path) -> None:
+    """A picture of text, JSON, and files with all points."""
+    done = run("frontier", "profile.parquet", "queries.npy", "--out", "front.parquet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "supported points for 400 queries" in done.stdout
+    assert "•" in done.stdout
+    points = oc.load(folder / "front.parquet")
+    shown = json.loads(run("frontier", "profile.parquet", "queries.npy", "--json", cwd=folder).stdout)
+    assert shown["n_points"] == len(points)
+    assert shown["points"][-1]["accuracy"] == pytest.approx(points.accuracies[-1])
+    assert run("frontier", "profile.parquet", "queries.npy", "--out", "f.svg", cwd=folder).returncode == 0
+    assert (folder / "f.svg").read_text().startswith("<svg")
+    assert run("frontier", "profile.parquet", "queries.npy", "--out", "f.csv", cwd=folder).returncode == 0
+    assert (folder / "f.csv").read_text().startswith("budget,accuracy,price,value")
+
+
+def test_demo(tmp_path: Path) -> None:
+    """Real plans at several budgets, what they reach, and a page that needs nothing from outside."""
+    done = run("demo", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    by_method = {row["method"] for row in rows}
+    assert by_method == {"cheapest", "dearest", "mixture", "occamroute", "oracle"}
+    for row in rows:
+        assert row["cost_share"] <= row["budget"] * (1 + 1e-9)
+        assert 0.6 < row["accuracy"] < 1.0
+    ours = {row["budget"]: row["accuracy"] for row in rows if row["method"] == "occamroute"}
+    dearest = next(row["accuracy"] for row in rows if row["method"] == "dearest")
+    assert max(ours.values()) > dearest - 0.005
+    page = (tmp_path / "occamroute-demo.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "https://" not in page
+    assert "src=" not in page
+
+
+def test_help_is_quick(tmp_path: Path) -> None:
+    """The help of the command answers in half a second (the best of three, on a busy machine)."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert run("--help", cwd=tmp_path).returncode == 0
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+    for verb in ("demo", "plan", "frontier", "verify"):
+        assert "--json" in run(verb, "--help", cwd=tmp_path).stdout
+    assert run("--version", cwd=tmp_path).stdout == f"occamroute {oc.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("plan", "none.parquet", "queries.npy", "--budget", "1"), 2, "there is no such file"),
+        (("plan", "profile.parquet", "none.npy", "--budget", "1"), 2, "there is no such file"),
+        (("plan", "profile.parquet", "queries.txt", "--budget", "1"), 2, "its name must end in"),
+        (("plan", "text.parquet", "queries.npy", "--budget", "1"), 2, "it is no Parquet file"),
+        (("plan", "columns.parquet", "queries.npy", "--budget", "1"), 2, "not one that occamroute wrote"),
+        (("plan", "profile.parquet", "text.npy", "--budget", "1"), 2, "no plain .npy array"),
+        (("plan", "profile.parquet", "pickle.npy", "--budget", "1"), 2, "no plain .npy array"),
+        (("plan", "profile.parquet", "words.csv", "--budget", "1"), 2, "something that is not a number"),
+        (("plan", "profile.parquet", "ragged.csv", "--budget", "1"), 2, "line 3 has 1 fields, the header has 2"),
+        (("plan", "profile.parquet", "empty.csv", "--budget", "1"), 2, "it holds no features"),
+        (("plan", "profile.parquet", "narrow.npy", "--budget", "1"), 2, "must have the profile's 10 columns"),
+        (("plan", "profile.parquet", "nan.npy", "--budget", "1"), 2, "must be finite, got NaN"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "-1"), 2, "budget must be a finite number"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "nan"), 2, "budget must be a finite number"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "lots"), 2, "budget must be a finite number"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "0.0001"), 3, "takes at least 0.000355"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "1", "--out", "x.xlsx"), 2, "--out must end in"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "1", "--out", "no/x.csv", "--estimator", "mixture"),
+         2, "the folder no does not exist"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "1", "--estimator", "magic"), 2, "unknown estimator"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "1", "--extractor", "x"), 2, "unknown extractor"),
+        (("plan", "profile.parquet", "queries.npy", "--budget", "1", "--penalty", "2"), 2, "auto chooses for itself"),
+        (("frontier", "profile.parquet", "queries.npy", "--out", "x.png"), 2, "--out must end in"),
+        (("verify", "profile.parquet"), 2, "it holds a profile, a plan is needed"),
+        (("verify", "none.parquet"), 2, "there is no such file"),
+        (("demo", "--out", "no/x.html"), 2, "the folder no does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_sentence_and_no_file(
+    words: tuple[str, ...], code: int, sentence: str, folder: Path
+) -> None:
+    """No traceback, nothing half-written, and the exit code of its kind."""
+    (folder / "text.parquet").write_text("hello")
+    (folder / "text.npy").write_text("hello")
+    np.save(folder / "pickle.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (folder / "words.csv").write_text("a,b\n1,x\n")
+    (folder / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    (folder / "empty.csv").write_text("")
+    np.save(folder / "narrow.npy", np.zeros((3, 2)))
+    np.save(folder / "nan.npy", np.full((3, 10), np.nan))
+    before = sorted(folder.iterdir())
+    done = run(*words, cwd=folder)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert done.stderr.startswith("occamroute: ")
+    assert done.stderr.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [("plan",), ("nothing",), ("plan", "a", "b", "--budget")])
+def test_bad_usage_has_code_2(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Missing or unknown words are usage errors."""
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
