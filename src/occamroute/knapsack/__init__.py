@@ -57,7 +57,7 @@ def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int =
 def greedy_choice(problem: Problem, *, seed: int = 0) -> IntArray:
     """A choice within one step of the optimum and without a certificate: for trials by the hundred."""
     problem.require()
-    return greedy(problem.value, problem.unit_costs, problem.room, seed=seed).choice
+    return greedy(problem.value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed).choice
 
 
 def _certified(problem: Problem, value: FloatArray, answer: Answer) -> Solution:

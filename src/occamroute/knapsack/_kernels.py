@@ -27,11 +27,12 @@ def tie_keys(rows: Any, seed: int) -> Any:
 
 
 @kernel()
-def hull_steps(value: Any, cost: Any, rows: Any, high: float, low: float, base: Any, steps: Any) -> int:
+def hull_steps(value: Any, cost: Any, rows: Any, high: float, low: float, stepped: bool, base: Any, steps: Any) -> int:
     """Walk up the convex hull of (cost, value) of each listed row; its steps fall strictly in ratio.
 
     ``base[i]`` becomes the option reached by all steps worth more than ``high`` per unit; each further step
     worth more than ``low`` is written to ``steps``: (ratio, cost, row position, from, to). Returns their number.
+    Where values are ``stepped``, ratios lose their last 12 bits: 0.1 - 0.075 is to tie with 0.05 - 0.025.
     """
     ratios, costs, places, sources, targets = steps
     options = value.shape[1]
@@ -61,6 +62,8 @@ def hull_steps(value: Any, cost: Any, rows: Any, high: float, low: float, base: 
                 rise = worth - value[row, hull[top]]
                 run = prices[option] - prices[hull[top]]
                 ratio = rise / np.float64(run) if run > 0 else np.inf
+                if stepped and run > 0:
+                    ratio = ratio * 4097.0 - (ratio * 4097.0 - ratio)
                 if ratio < slope[top]:
                     break
                 top -= 1

@@ -57,21 +57,21 @@ class Greedy:
     price: float
 
 
-def greedy(value: FloatArray, cost: IntArray, room: int, *, seed: int) -> Greedy:
+def greedy(value: FloatArray, cost: IntArray, room: int, *, stepped: bool, seed: int) -> Greedy:
     """The greedy solution within ``room`` units, which must pay for the cheapest options."""
     queries = value.shape[0]
     if queries > 2 * SAMPLE:
         for width in (4.0, 16.0):
-            found = _bracketed(value, cost, room, width, seed)
+            found = _bracketed(value, cost, room, width, stepped, seed)
             if found is not None:
                 return found
     rows = np.arange(queries)
-    base, steps = all_steps(value, cost, rows)
+    base, steps = all_steps(value, cost, rows, stepped=stepped)
     return _take(steps, base, _sum(cost, rows, base), room, 0.0, seed)
 
 
 def all_steps(
-    value: FloatArray, cost: IntArray, rows: IntArray, *, high: float = np.inf, low: float = 0.0
+    value: FloatArray, cost: IntArray, rows: IntArray, *, stepped: bool, high: float = np.inf, low: float = 0.0
 ) -> tuple[IntArray, Steps]:
     """The listed rows' options once all steps above ``high`` are taken, and their steps down to ``low``."""
     base = np.empty(rows.size, np.int64)
@@ -81,7 +81,7 @@ def all_steps(
         found = (np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32),
                  np.empty(most, np.int16), np.empty(most, np.int16))  # fmt: skip
         part = rows[start:stop]
-        count = hull_steps(value, cost, part, high, low, base[start:stop], found)
+        count = hull_steps(value, cost, part, high, low, stepped, base[start:stop], found)
         ratio, units, place, source, target = (array[:count] for array in found)
         return ratio.copy(), units.copy(), part[place], source.copy(), target.copy()
 
@@ -116,7 +116,7 @@ def _apply(steps: Steps, choice: IntArray, taken: BoolArray | IntArray) -> int:
     return int(steps.cost[taken].sum())
 
 
-def _bracketed(value: FloatArray, cost: IntArray, room: int, width: float, seed: int) -> Greedy | None:
+def _bracketed(value: FloatArray, cost: IntArray, room: int, width: float, stepped: bool, seed: int) -> Greedy | None:
     """The greedy solution by way of a sample's bracket; None if the price is not inside it."""
     high, low = _bracket(value, cost, room, width, seed)
     choice = np.empty(value.shape[0], np.int64)
@@ -128,7 +128,7 @@ def _bracketed(value: FloatArray, cost: IntArray, room: int, width: float, seed:
 
     blocks = over_blocks(block, value.shape[0], block=BLOCK)
     rows = np.concatenate([rows for _, rows in blocks])
-    base, steps = all_steps(value, cost, rows, high=high, low=low)
+    base, steps = all_steps(value, cost, rows, stepped=stepped, high=high, low=low)
     choice[rows] = base
     spent = sum(spent for spent, _ in blocks) + _sum(cost, rows, base)
     inside = spent <= room and (low == 0.0 or spent + int(steps.cost.sum()) > room)
@@ -139,7 +139,7 @@ def _bracket(value: FloatArray, cost: IntArray, room: int, width: float, seed: i
     """Two prices, found on a sample of the queries, between which the price almost surely lies."""
     queries = value.shape[0]
     rows = np.random.default_rng(seed).integers(0, queries, SAMPLE)
-    base, steps = all_steps(value, cost, rows)
+    base, steps = all_steps(value, cost, rows, stepped=False)
     order = steps.order()
     ratio, step_cost = steps.ratio[order], steps.cost[order].astype(np.float64)
     if not ratio.size:

@@ -134,7 +134,7 @@ def _at_price(problem: Problem, value: FloatArray, price: float) -> tuple[float,
     costs = np.broadcast_to(problem.unit_costs, value.shape)
     best_sum: list[float] = []
     least = most = 0
-    near = 1000.0 * problem.rounding(price)
+    near = 4000.0 * problem.rounding(price)
     for start in range(0, value.shape[0], BLOCK):
         block = costs[start : start + BLOCK]
         score = value[start : start + BLOCK] - price * block

@@ -33,7 +33,7 @@ class Answer:
 
 def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     """The best choice for ``value``, which is the problem's own, or that with some options at -inf."""
-    found = greedy(value, problem.unit_costs, problem.room, seed=seed)
+    found = greedy(value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed)
     room = problem.room - found.spent
     if found.price * room == 0.0:
         return Answer(found.choice, found.price, True)
@@ -58,7 +58,7 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
     total, best = score_sums(value, cost, found.choice, price)
     enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.room))
     close = max(CLOSE * abs(total), enough)
-    target = Target(enough, close, problem.least_gain(price), problem.tie(price), problem.step is not None)
+    target = Target(enough, close, problem.least_gain(price), problem.tie(price), problem.stepped)
     queries = value.shape[0]
     answer = Answer(found.choice, price, False)
     gap = price * room

@@ -50,7 +50,7 @@ def solve_highs(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
         choice = result.x.reshape(value.shape).argmax(axis=1)
         excess = problem.paid(choice) - problem.room
         if excess <= 0:
-            price = greedy(value, problem.unit_costs, problem.room, seed=seed).price
+            price = greedy(value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed).price
             return Answer(choice, price, False)
         limit -= 2.0 * excess
     raise SolverError("highs", "the costs lie too far apart for its floats")

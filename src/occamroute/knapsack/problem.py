@@ -74,6 +74,11 @@ class Problem:
         """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
         return _value_step(self.value)
 
+    @property
+    def stepped(self) -> bool:
+        """Whether the values have a common step."""
+        return self.step is not None
+
     def rounding(self, price: float) -> float:
         """A difference between two scores ``value - price · cost`` that may be mere rounding."""
         largest = max(abs(float(self.value.max())), abs(float(self.value.min())))

@@ -100,12 +100,12 @@ def make_frontier(problem: Problem, success: FloatArray, planner: Callable[[Amou
     """The frontier of a problem; its budget plays no part, ``success`` (N, M) is never penalised."""
     points = supported_points(problem)
     queries = problem.shape[0]
-    values = points.totals(problem.value) / queries
+    values = points.values(problem) / queries
     same = success is problem.value
     return Frontier(
         budgets=problem.units.floats(points.cost + problem.units.overhead * queries),
         accuracies=values if same else points.totals(success) / queries,
-        prices=np.append(points.price[1:], 0.0) / float(problem.units.size),
+        prices=np.append(points.price, 0.0) / float(problem.units.size),
         values=values,
         n_queries=queries,
         planner=planner,
