@@ -22,8 +22,8 @@ SMOOTHINGS = (10, 20, 40, 80, 160)
 FOLDS = 5
 # Rows that a choice is judged on, spread over the folds. Pools are never thinned out.
 HELD_OUT = 20_000
-# The weight of far neighbours that a choice can do without; plans are made with all but a millionth.
-TAIL = 1e-3
+# The weight of far neighbours that a choice does without; plans are made with all but a millionth of it.
+TAIL = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
