@@ -145,9 +145,8 @@ def main() -> None:
         return
     for row in rows:
         extra = "".join(f"  {name} {row[name]:.3g}" for name in ("gap", "value_above_peer") if name in row)
-        print(
-            f"{row['case']:<48} {row['ratio']:>10.2f} ×   ({row['ours_ms']:.2f} ms, peer {row['peer_ms']:.2f} ms){extra}"
-        )
+        times = f"({row['ours_ms']:.2f} ms, peer {row['peer_ms']:.2f} ms)"
+        print(f"{row['case']:<48} {row['ratio']:>10.2f} ×   {times}{extra}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from html import escape
 
 from occamroute._arrays import FloatArray
 
-__all__ = ["Series", "line_chart", "nice_ticks"]
+__all__ = ["Series", "line_chart", "log_ticks", "nice_ticks"]
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 20, 56
@@ -47,6 +47,13 @@ def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:
     return [round(index * step, 12) for index in range(first, last + 1)]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten within a range of positive numbers, and its ends."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inner = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    return [low, *(tick for tick in inner if low * 1.2 < tick < high / 1.2), high]
+
+
 def line_chart(
     series: Sequence[Series],
     *,
@@ -55,14 +62,14 @@ def line_chart(
     y_label: str,
     x_format: Callable[[float], str] = "{:g}".format,
     y_format: Callable[[float], str] = "{:g}".format,
-    y_range: tuple[float, float] | None = None,
+    log_x: bool = False,
 ) -> str:
     """An SVG picture of the series; ``title`` is read out by screen readers."""
     xs = [float(x) for one in series for x in one.x]
     ys = [float(y) for one in series for y in one.y]
-    low, high = y_range or (min(ys), max(ys))
-    x_ticks, y_ticks = nice_ticks(min(xs), max(xs), 8), nice_ticks(low, high)
-    across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
+    x_ticks = log_ticks(min(xs), max(xs)) if log_x else nice_ticks(min(xs), max(xs), 8)
+    y_ticks = nice_ticks(min(ys), max(ys))
+    across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT, log=log_x)
     up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
     body = [_axes(x_ticks, y_ticks, across, up, x_format, y_format, x_label, y_label)]
     for index, one in enumerate(series):
@@ -75,7 +82,10 @@ def line_chart(
     )
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:
+    if log:
+        plain = _scale(math.log(low), math.log(high), start, end)
+        return lambda value: plain(math.log(value))
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 

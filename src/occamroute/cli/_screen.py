@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,15 +54,20 @@ def print_table(content: Any) -> None:
     console.print(content, highlight=False, markup=False)
 
 
-def chart(lines: Sequence[tuple[str, Iterable[float], Iterable[float]]], *, width: int = 72, height: int = 16) -> str:
-    """Marks on a grid of characters: each line is (mark, x, y); later ones cover earlier ones."""
-    xs = [x for _, line, _ in lines for x in line]
-    ys = [y for _, _, line in lines for y in line]
-    low, high = min(ys), max(ys)
-    left, right = min(xs), max(xs)
+Points = Sequence[tuple[float, float]]
+
+
+def chart(lines: Sequence[tuple[str, Points]], *, joined: str = "", width: int = 72, height: int = 16) -> str:
+    """Marks on a grid of characters: each line is a mark and its points (x, y); later ones cover earlier ones.
+
+    Dots join the points of the marks in ``joined``.
+    """
+    places = [("·", _between(points)) for mark, points in lines if mark in joined] + list(lines)
+    left, right = (end(x for _, points in places for x, _ in points) for end in (min, max))
+    low, high = (end(y for _, points in places for _, y in points) for end in (min, max))
     grid = [[" "] * width for _ in range(height)]
-    for mark, line_x, line_y in lines:
-        for x, y in zip(line_x, line_y, strict=True):
+    for mark, points in places:
+        for x, y in points:
             column = round((x - left) / (right - left or 1.0) * (width - 1))
             row = round((high - y) / (high - low or 1.0) * (height - 1))
             grid[row][column] = mark
@@ -71,3 +77,13 @@ def chart(lines: Sequence[tuple[str, Iterable[float], Iterable[float]]], *, widt
     ends = f"{left:.3g}", f"{right:.3g}"
     body.append(" " * 10 + ends[0] + ends[1].rjust(width - len(ends[0])))
     return "\n".join(body)
+
+
+def _between(points: Points) -> Points:
+    """Many points on the straight lines from each point to the next."""
+    steps = [step / 100 for step in range(101)]
+    return [
+        (x + share * (next_x - x), y + share * (next_y - y))
+        for (x, y), (next_x, next_y) in pairwise(points)
+        for share in steps
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,12 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-FRACTIONS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+FRACTIONS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.6, 1.0)
+EXTRACTORS = ("resnet8-w8", "resnet20-w16", "resnet18-w64")
 TITLE = "Seven networks, 10,000 CIFAR-10 images, one budget"
 ABOUT = (
     "Seven real networks, from a tiny one to one that costs thirty times as much, were run on 20,000 labelled "
     "images. From those outcomes alone occamroute decides for 10,000 other images which network answers which, at "
-    "several budgets."
+    "several budgets. It may first ask one of three cheap networks what an image looks like, where that is worth "
+    "its cost."
 )
 
 
@@ -38,7 +39,7 @@ def demo(
     from occamroute.storage import whole_file
 
     with whole_file(out) as temporary:
-        profile, test = load_dataset("cifar10")
+        profile, test = load_dataset("cifar10", extractor=EXTRACTORS)
         with progress_bar("planning 10,000 queries") as progress:
             result = sweep(profile, test, fractions=FRACTIONS, seed=seed, progress=progress)
         temporary.write_text(sweep_page(result, title=TITLE, about=ABOUT), encoding="utf-8")
@@ -49,24 +50,40 @@ def demo(
 
 
 def _show(result: Sweep, out: str) -> None:
+    from occamroute.reporting.sweep_page import headline, promised
+
     print_table(TITLE)
-    rows = table("<method", "budget", "cost", "accuracy", "expected (90 %)", "gap", "<how")
-    for row in result.rows:
-        expected = ""
-        if row.expected_accuracy is not None and row.accuracy_interval is not None:
-            low, high = row.accuracy_interval
-            expected = f"{100 * row.expected_accuracy:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+    rows = table(
+        "budget", "cost", "occamroute", "promised (90 %)", "best mixture", "oracle", "<chosen on held-out rows"
+    )
+    for budget in dict.fromkeys(row.budget for row in result.of("occamroute")):
+        ours, mixture, oracle = (
+            next(row for row in result.of(method) if row.budget == budget)
+            for method in ("occamroute", "mixture", "oracle")
+        )
         rows.add_row(
-            row.method, f"{row.budget:.3g}", f"{row.cost_share:.4f}", f"{100 * row.accuracy:.2f} %", expected,
-            "" if row.gap is None else f"{row.gap:.0e}", row.chosen or "",
+            f"{budget:g}", f"{ours.cost_share:.4f}", _percent(ours.accuracy), promised(ours),
+            _percent(mixture.accuracy), _percent(oracle.accuracy), ours.chosen or "",
         )  # fmt: skip
     print_table(rows)
-    lines: list[tuple[str, Sequence[float], Sequence[float]]] = []
-    for mark, method in (("o", "oracle"), ("m", "mixture"), ("█", "occamroute")):
-        points = [row for row in result.rows if row.method == method]
-        lines.append((mark, [row.cost_share for row in points], [row.accuracy for row in points]))
-    lines.insert(0, ("x", result.shares, result.accuracies))
-    print_table(chart(lines))
-    print_table("accuracy against cost: █ occamroute  m best mixture  x one classifier for everything  o oracle")
-    print_table("budget and cost are shares of always using the dearest; all accuracies are on queries not seen before")
+    for method in ("cheapest", "dearest"):
+        (row,) = result.of(method)
+        right = _percent(row.accuracy)
+        print_table(f"always the {method:<9} {row.chosen:<11} costs {row.cost_share:.4f} and is right on {right}")
+    print_table(f"{headline(result)}\n")
+    lines = [
+        ("x", list(zip(result.shares, result.accuracies, strict=True))),
+        ("m", [(row.cost_share, row.accuracy) for row in result.of("mixture")]),
+        ("█", [(row.cost_share, row.accuracy) for row in result.of("occamroute")]),
+    ]
+    print_table(chart(lines, joined="█"))
+    print_table("accuracy against cost: █ occamroute   m best mixture, no features   x one classifier for everything")
+    print_table(
+        "budget and cost are shares of always using the dearest; accuracies are what plans really reached on images "
+        "that took no part in planning;\nthe oracle knows every answer beforehand: no router can be above it"
+    )
     print_table(f"page with the chart: {Path(out).resolve()}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"

@@ -46,6 +46,10 @@ class Sweep:
     n_profile: int
     n_queries: int
 
+    def of(self, method: str) -> list[SweepRow]:
+        """The rows of one method, by budget."""
+        return [row for row in self.rows if row.method == method]
+
 
 def sweep(
     profile: Profile,
@@ -113,9 +117,17 @@ def _row(method: str, fraction: float, made: Plan, test: Profile, full: Fraction
         expected_accuracy=made.expected_accuracy if honest else None,
         accuracy_interval=made.accuracy_interval if honest else None,
         gap=made.gap,
-        chosen=made.made_from["estimator"] if honest else None,
+        chosen=_how(made) if honest else None,
         usage=made.usage,
     )
+
+
+def _how(made: Plan) -> str:
+    """What the planner chose, in a few words."""
+    extractor = made.made_from["extractor"]
+    if extractor is None:
+        return "no features: the best mixture"
+    return f"{made.made_from['estimator']} on {extractor}, penalty {made.made_from['penalty']:g}"
 
 
 def _single(profile: Profile, test: Profile, method: str, column: int, full: Fraction) -> SweepRow:
