@@ -23,6 +23,7 @@ __all__ = [
     "probability_matrix",
     "read_only",
     "row_labels",
+    "seed_number",
     "success_matrix",
     "value_matrix",
 ]
@@ -156,3 +157,11 @@ def generator(seed: int | np.random.Generator) -> np.random.Generator:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidInputError(f"seed must be a whole number ≥ 0 or a numpy Generator, got {seed!r}.")
     return np.random.default_rng(int(seed))
+
+
+def seed_number(seed: int | np.random.Generator) -> int:
+    """A whole number from 0 to 2**62 for code that takes no generator: drawn from it, or the one given."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**62))
+    generator(seed)
+    return int(seed) % 2**62

@@ -78,6 +78,9 @@ def test_ties_are_broken_by_a_seeded_shuffle() -> None:
     again = oc.solve(value, [0.0, 1.0], 300.0, seed=1).choice
     assert np.array_equal(first, again)
     assert not np.array_equal(first, second)
+    assert np.array_equal(oc.solve(value, [0.0, 1.0], 300.0, seed=2**62 + 1).choice, first)
+    drawn = [oc.solve(value, [0.0, 1.0], 300.0, seed=np.random.default_rng(7)).choice for _ in range(2)]
+    assert np.array_equal(drawn[0], drawn[1])
     assert first.sum() == 300
     assert 100 < first[:500].sum() < 200
 

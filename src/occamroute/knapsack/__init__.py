@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, IntArray, generator
+from occamroute._arrays import FloatArray, IntArray, seed_number
 from occamroute._money import Amount
 from occamroute.errors import UnknownNameError
 from occamroute.knapsack._price import greedy
@@ -31,7 +31,7 @@ def solve(
     *,
     objective: Objective = "mean",
     solver: SolverName = "exact",
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> Solution:
     """One option for each query, with the highest total value (or worst value) that the budget buys.
 
@@ -44,14 +44,14 @@ def solve(
     return solve_problem(Problem(value, cost, budget, objective), solver=solver, seed=seed)
 
 
-def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int = 0) -> Solution:
+def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int | np.random.Generator = 0) -> Solution:
     """The same for a problem that is already stated."""
     if solver not in SOLVERS:
         raise UnknownNameError("solver", solver, SOLVERS)
-    generator(seed)
+    number = seed_number(seed)
     problem.require()
     value = problem.value if problem.objective == "mean" else restrict(problem)
-    return _certified(problem, value, SOLVERS[solver](problem, value, seed=seed))
+    return _certified(problem, value, SOLVERS[solver](problem, value, seed=number))
 
 
 def greedy_choice(problem: Problem, *, seed: int = 0) -> IntArray:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, cost_array, feature_matrix, generator, name_tuple
+from occamroute._arrays import FloatArray, cost_array, feature_matrix, generator, name_tuple, seed_number
 from occamroute._money import Amount
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError, UnknownNameError
@@ -65,7 +65,7 @@ class Estimate:
         objective: Objective = "mean",
         penalty: float = 0.0,
         solver: SolverName = "exact",
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
     ) -> Plan:
         """The best plan within a budget for all queries, feature extraction included.
 
@@ -73,21 +73,23 @@ class Estimate:
         of several estimates prefers those that happen to be too high.
         """
         problem = self.problem(budget, objective=objective, penalty=penalty)
-        knobs = {"objective": objective, "penalty": penalty, "solver": solver, "plan_seed": seed}
+        number = seed_number(seed)
+        knobs = {"objective": objective, "penalty": penalty, "solver": solver, "plan_seed": number}
         return make_plan(
             problem,
-            solve_problem(problem, solver=solver, seed=seed),
+            solve_problem(problem, solver=solver, seed=number),
             ids=self.ids,
             names=self.names,
             success=self.success,
             made_from={**self.made_from, **knobs},
         )
 
-    def frontier(self, *, penalty: float = 0.0, seed: int = 0) -> Frontier:
+    def frontier(self, *, penalty: float = 0.0, seed: int | np.random.Generator = 0) -> Frontier:
         """The highest expected accuracy at every budget at once."""
+        number = seed_number(seed)
 
         def plan(budget: Amount) -> Plan:
-            return self.plan(budget, penalty=penalty, seed=seed)
+            return self.plan(budget, penalty=penalty, seed=number)
 
         return make_frontier(self.problem(0, penalty=penalty), self.success, plan)
 

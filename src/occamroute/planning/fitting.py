@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, feature_matrix, generator, name_tuple
+from occamroute._arrays import FloatArray, feature_matrix, generator, name_tuple, seed_number
 from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
@@ -115,7 +115,7 @@ def fit(
     *,
     budgets: Iterable[Amount],
     n_queries: int,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     progress: Progress | None = None,
 ) -> Planner:
     """Everything chosen on held-out rows of the profile, for each of ``budgets`` for ``n_queries`` queries.
@@ -141,8 +141,9 @@ def fit(
         if progress is not None:
             progress(done, total)
 
-    folds = Folds.draw(profile, generator(seed))
-    planner = Planner(profile, queries, seed, folds, tuple(candidates(profile, folds, tick)))
+    number = seed_number(seed)
+    folds = Folds.draw(profile, generator(number))
+    planner = Planner(profile, queries, number, folds, tuple(candidates(profile, folds, tick)))
     for amount in amounts:
         planner.extractor(amount)
         tick()
@@ -156,7 +157,7 @@ def plan(
     budget: Amount,
     costs: Any = None,
     ids: Any = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
