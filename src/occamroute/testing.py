@@ -62,7 +62,8 @@ def random_problem(
         lambda: np.exp(3.0 * random.normal(size=cost_shape)),
         lambda: random.choice([1e-6, 3e-6, 0.1, 2.5, 1e9], cost_shape),
         lambda: random.choice([0.0, 3e-6, 7.0, 1e10], cost_shape),
-    )[random.integers(7 if extreme else 5)]()
+        lambda: random.choice([1e-6, 2e-6, 3e-6, 1e10], cost_shape),
+    )[random.integers(8 if extreme else 5)]()
     objective = "mean" if random.random() < 0.5 else "min"
     problem = Problem(value, cost, 0, objective)  # type: ignore[arg-type]
     if random.random() < 0.5:

@@ -46,7 +46,7 @@ def solve(
 
 def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int | np.random.Generator = 0) -> Solution:
     """The same for a problem that is already stated."""
-    if solver not in SOLVERS:
+    if not isinstance(solver, str) or solver not in SOLVERS:
         raise UnknownNameError("solver", solver, SOLVERS)
     number = seed_number(seed)
     problem.require()
@@ -57,12 +57,12 @@ def solve_problem(problem: Problem, *, solver: SolverName = "exact", seed: int |
 def greedy_choice(problem: Problem, *, seed: int = 0) -> IntArray:
     """A choice within one step of the optimum and without a certificate: for trials by the hundred."""
     problem.require()
-    return greedy(problem.value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed).choice
+    return greedy(problem.value, problem.extra, problem.spare, stepped=problem.stepped, seed=seed).choice
 
 
 def _certified(problem: Problem, value: FloatArray, answer: Answer) -> Solution:
     """The answer with its certificate."""
-    total, best = score_sums(value, problem.unit_costs, answer.choice, answer.price)
+    total, best = score_sums(value, problem.extra, answer.choice, answer.price)
     bound = total if answer.proved else bound_from(problem, best, answer.price, total)
     mean_bound = bound / problem.shape[0]
     reached = total
@@ -72,7 +72,7 @@ def _certified(problem: Problem, value: FloatArray, answer: Answer) -> Solution:
     return Solution(
         choice=answer.choice,
         value=reached,
-        cost=float(problem.total(problem.paid(answer.choice))),
+        cost=problem.price_of(problem.paid(answer.choice)),
         bound=bound,
         gap=relative_gap(bound, reached),
         price=answer.price / float(problem.units.size) if math.isfinite(answer.price) else 0.0,

@@ -74,7 +74,7 @@ def search(moves: Moves, *, room: int, price: float, target: Target, seed: int) 
     """The moves to make (positions in ``moves``), and whether they are proved best of all the moves given."""
     if moves.row.size == 0:
         return np.empty(0, np.int64), True
-    queries, kinds = _by_query(moves, seed)
+    queries, kinds = _by_query(moves, target.tie, seed)
     # The least loss of any query that comes later: when it is more than could be lost, nothing can help.
     future = np.append(np.minimum.accumulate(queries.least[::-1])[::-1], np.inf)
     patient = queries.least.size if target.stepped else kinds
@@ -86,20 +86,24 @@ def search(moves: Moves, *, room: int, price: float, target: Target, seed: int) 
     return queries.position[_trace(parent, move, layers, queries.starts, best_layer, best_state)], bool(whole)
 
 
-def _by_query(moves: Moves, seed: int) -> tuple[Queries, int]:
+def _by_query(moves: Moves, tie: float, seed: int) -> tuple[Queries, int]:
     """Queries by their least loss, no kind of move before the others; and how many are not mere further copies."""
     by_row = np.lexsort((moves.loss, moves.row))
     rows = moves.row[by_row]
     first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
     least, cost = moves.loss[by_row[first]], moves.cost[by_row[first]]
     plain = Queries(by_row, moves.loss[by_row], moves.cost[by_row], np.append(first, rows.size), least)
-    order = np.lexsort((tie_keys(rows[first], seed), cost, least))
+    shuffled = tie_keys(rows[first], seed)
     # The place of each query among those whose best move is of the same kind.
+    order = np.lexsort((shuffled, cost, least))
     same = (np.diff(least[order]) == 0.0) & (np.diff(cost[order]) == 0)
     place = np.arange(order.size)
+    turn = np.empty(order.size, np.int64)
     copy = place - np.maximum.accumulate(np.where(np.append(False, same), 0, place))
-    turn = np.searchsorted(COPIES, copy, side="right")
-    return plain.part(order[np.argsort(turn, kind="stable")]), int(np.count_nonzero(turn < len(COPIES)))
+    turn[order] = np.searchsorted(COPIES, copy, side="right")
+    # Among equal losses, those that differ by rounding alone too, moves up and down must come in turns.
+    order = np.lexsort((shuffled, np.where(least < 1000.0 * tie, 0.0, least), turn))
+    return plain.part(order), int(np.count_nonzero(turn < len(COPIES)))
 
 
 @kernel()
@@ -167,7 +171,7 @@ def _grow(
             count += 1
         if count > layer:
             whole = False
-            count = _narrow(new_weights, new_profits, parent, move, stored, count, layer, price)
+            count = _narrow(new_weights, new_profits, parent, move, stored, count, layer, price, tie)
         for state in range(count):
             if new_weights[state] <= room and new_profits[state] > best + tie:
                 best = new_profits[state]
@@ -184,14 +188,25 @@ def _grow(
 
 @kernel()
 def _narrow(
-    weights: Any, profits: Any, parent: Any, move: Any, stored: int, count: int, keep: int, price: float
+    weights: Any, profits: Any, parent: Any, move: Any, stored: int, count: int, keep: int, price: float, tie: float
 ) -> int:
-    """Keep the states that have lost least, in their order; returns how many."""
+    """Keep the states that have lost least, in their order, and of equals some all along; returns how many."""
     losses = price * weights[:count] - profits[:count]
+    for state in range(count):  # what is lost to rounding alone would favour small sums
+        if losses[state] < 1000.0 * tie:
+            losses[state] = 0.0
     limit = np.partition(losses, keep)[keep]
-    kept = 0
+    below = equal = 0
     for state in range(count):
-        if losses[state] < limit:
+        below += losses[state] < limit
+        equal += losses[state] == limit
+    kept = seen = 0
+    for state in range(count):
+        if losses[state] == limit:
+            seen += 1
+        # Every so many of the equal ones, so that those kept are spread over all weights.
+        spread = losses[state] == limit and seen * (keep - below) // equal > (seen - 1) * (keep - below) // equal
+        if losses[state] < limit or spread:
             weights[kept] = weights[state]
             profits[kept] = profits[state]
             parent[stored + kept] = parent[stored + state]

@@ -79,7 +79,7 @@ def all_steps(
     def block(start: int, stop: int) -> tuple[FloatArray, IntArray, IntArray, IntArray, IntArray]:
         most = (stop - start) * (value.shape[1] - 1)
         found = (np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32),
-                 np.empty(most, np.int16), np.empty(most, np.int16))  # fmt: skip
+                 np.empty(most, np.int32), np.empty(most, np.int32))  # fmt: skip
         part = rows[start:stop]
         count = hull_steps(value, cost, part, high, low, stepped, base[start:stop], found)
         ratio, units, place, source, target = (array[:count] for array in found)

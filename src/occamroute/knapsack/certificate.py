@@ -1,7 +1,7 @@
 """The certificate: why no plan within the budget can be better, checked from first principles.
 
 For any price ``p ≥ 0``, a choice within the budget B is worth at most ``Σ_j max_i (value_ji - p · cost_ji) + p · B``
-(Lagrange). The solver states the price at which this bound is lowest. If all values are multiples of some 1/q, so
+(Lagrange; costs and budget counted from each query's cheapest option). The solver states the price at which this bound is lowest. If all values are multiples of some 1/q, so
 is every total, and the bound falls to the next multiple. For the objective ``min``, the worst query cannot reach
 the next higher value because the cheapest options with such values cost more than the budget.
 
@@ -47,8 +47,8 @@ class Certificate:
 def bound_from(problem: Problem, best: float, price: float, value: float) -> float:
     """The bound on the total that the best scores' sum at a price per unit gives, rounded safely up."""
     queries = problem.shape[0]
-    slack = queries * problem.rounding(price)
-    bound = best + price * problem.room + slack
+    slack = queries * problem.rounding
+    bound = best + price * problem.spare + slack
     if problem.step is not None:
         denominator, deviation = problem.step
         bound = min(bound, math.floor(bound * denominator + 1e-9) / denominator + deviation * queries + slack)
@@ -61,16 +61,16 @@ def check(problem: Problem, choice: IntArray, stated: Certificate) -> None:
     _check_choice(problem, choice)
     paid = sum(int(units) for units in _chosen(problem.unit_costs, choice))
     if paid > problem.room:
-        raise CertificateError("cost", f"at most {problem.budget}", float(problem.total(paid)))
-    if float(problem.total(paid)) != stated.cost:
-        raise CertificateError("cost", stated.cost, float(problem.total(paid)))
+        raise CertificateError("cost", f"at most {problem.budget}", problem.price_of(paid))
+    if problem.price_of(paid) != stated.cost:
+        raise CertificateError("cost", stated.cost, problem.price_of(paid))
     chosen = _chosen(problem.value, choice)
     total = math.fsum(chosen)
     worst = float(min(chosen))
     allowed = _allowed(problem, worst)
     price = _price_per_unit(problem, stated.price)
     best, least, most = _at_price(problem, allowed, price)
-    if least > problem.room or (price > 0.0 and most <= problem.room):
+    if least > problem.spare or (price > 0.0 and most <= problem.spare):
         raise CertificateError("price", stated.price, "another price at which spending meets the budget")
     bound = bound_from(problem, best, price, total)
     proposed = stated.bound if problem.objective == "mean" else stated.mean_bound * problem.shape[0]
@@ -118,7 +118,7 @@ def _allowed(problem: Problem, worst: float) -> FloatArray:
     higher = problem.value > worst
     if bool(higher.any(axis=1).all()):
         needed = _cheapest(problem, higher)
-        if needed <= problem.room:
+        if needed <= problem.spare:
             better = float(problem.value[higher].min())
             raise CertificateError("value", worst, f"at least {better}, within the budget")
     return np.where(problem.value >= worst, problem.value, -np.inf)
@@ -126,15 +126,15 @@ def _allowed(problem: Problem, worst: float) -> FloatArray:
 
 def _cheapest(problem: Problem, allowed: Any) -> int:
     never = np.iinfo(np.int64).max
-    return sum(int(units) for units in np.where(allowed, problem.unit_costs, never).min(axis=1))
+    return sum(int(units) for units in np.where(allowed, problem.extra, never).min(axis=1))
 
 
 def _at_price(problem: Problem, value: FloatArray, price: float) -> tuple[float, int, int]:
     """The sum of the best scores, and the least and most that options with the best score cost."""
-    costs = np.broadcast_to(problem.unit_costs, value.shape)
+    costs = np.broadcast_to(problem.extra, value.shape)
     best_sum: list[float] = []
     least = most = 0
-    near = 4000.0 * problem.rounding(price)
+    near = 1000.0 * problem.rounding
     for start in range(0, value.shape[0], BLOCK):
         block = costs[start : start + BLOCK]
         score = value[start : start + BLOCK] - price * block
@@ -148,13 +148,13 @@ def _at_price(problem: Problem, value: FloatArray, price: float) -> tuple[float,
 
 def _nothing_better(problem: Problem, value: FloatArray, price: float, total: float) -> bool:
     """Whether no choice within the budget is worth more than ``total``, by going through all that could be."""
-    costs = np.broadcast_to(problem.unit_costs, value.shape)
+    costs = np.broadcast_to(problem.extra, value.shape)
     score = value - price * costs
     loss = score.max(axis=1, keepdims=True) - score
     rows = np.arange(value.shape[0])
-    base = np.where(loss <= problem.rounding(price), costs, np.iinfo(np.int64).max).argmin(axis=1)
-    room = problem.room - sum(int(units) for units in costs[rows, base])
-    missing = total + problem.least_gain(price) - math.fsum(value[rows, base])
+    base = np.where(loss <= problem.rounding, costs, np.iinfo(np.int64).max).argmin(axis=1)
+    room = problem.spare - sum(int(units) for units in costs[rows, base])
+    missing = total + problem.least_gain - math.fsum(value[rows, base])
     most_lost = price * room - missing
     loss[rows, base] = np.inf
     near = np.flatnonzero(loss.min(axis=1) <= most_lost)
@@ -167,7 +167,7 @@ def _nothing_better(problem: Problem, value: FloatArray, price: float, total: fl
         order = np.lexsort((-gained, spent))
         spent, gained = spent[order], gained[order]
         before = np.append(-np.inf, np.maximum.accumulate(gained)[:-1])
-        kept = (gained > before + problem.tie(price)) & (price * spent - gained <= most_lost)
+        kept = (gained > before + problem.tie) & (price * spent - gained <= most_lost)
         spent, gained = spent[kept], gained[kept]
     return not bool(((spent <= room) & (gained >= missing)).any())
 

@@ -33,8 +33,8 @@ class Answer:
 
 def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     """The best choice for ``value``, which is the problem's own, or that with some options at -inf."""
-    found = greedy(value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed)
-    room = problem.room - found.spent
+    found = greedy(value, problem.extra, problem.spare, stepped=problem.stepped, seed=seed)
+    room = problem.spare - found.spent
     if found.price * room == 0.0:
         return Answer(found.choice, found.price, True)
     return _fill(problem, value, found, room, seed)
@@ -54,11 +54,11 @@ def score_sums(value: FloatArray, cost: IntArray, choice: IntArray, price: float
 
 def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: int) -> Answer:
     """Fill what the greedy solution leaves of the budget, at first with a sample of the queries."""
-    cost, price = problem.unit_costs, found.price
+    cost, price = problem.extra, found.price
     total, best = score_sums(value, cost, found.choice, price)
-    enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.room))
+    enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.spare))
     close = max(CLOSE * abs(total), enough)
-    target = Target(enough, close, problem.least_gain(price), problem.tie(price), problem.stepped)
+    target = Target(enough, close, problem.least_gain, problem.tie, problem.stepped)
     queries = value.shape[0]
     answer = Answer(found.choice, price, False)
     gap = price * room

@@ -45,10 +45,10 @@ class SupportedPoints:
 def supported_points(problem: Problem) -> SupportedPoints:
     """Every point of the frontier that some price supports; the problem's budget plays no part."""
     rows = np.arange(problem.shape[0])
-    cost = problem.unit_costs
+    cost = problem.extra
     base, steps = all_steps(problem.value, cost, rows, stepped=problem.stepped)
     order = steps.order()
-    start = int(cost[0 if cost.shape[0] == 1 else rows, base].sum())
+    start = problem.cheapest + int(cost[0 if cost.shape[0] == 1 else rows, base].sum())
     return SupportedPoints(
         cost=np.append(start, start + np.cumsum(steps.cost[order])),
         price=steps.ratio[order],

@@ -24,9 +24,9 @@ def solve_highs(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
 
     queries, options = problem.shape
     allowed = np.isfinite(value)
-    units = np.broadcast_to(problem.unit_costs, value.shape)
+    units = np.broadcast_to(problem.extra, value.shape)
     least = np.where(allowed, units, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
-    spare = problem.room - int(least.sum())
+    spare = problem.spare - int(least.sum())
     # Costs above each query's least, and none that cannot be paid: HiGHS sees the differences that matter.
     extra = units - least
     possible = (allowed & (extra <= spare)).reshape(-1)
@@ -50,7 +50,7 @@ def solve_highs(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
         choice = result.x.reshape(value.shape).argmax(axis=1)
         excess = problem.paid(choice) - problem.room
         if excess <= 0:
-            price = greedy(value, problem.unit_costs, problem.room, stepped=problem.stepped, seed=seed).price
+            price = greedy(value, problem.extra, problem.spare, stepped=problem.stepped, seed=seed).price
             return Answer(choice, price, False)
         limit -= 2.0 * excess
     raise SolverError("highs", "the costs lie too far apart for its floats")

@@ -16,7 +16,7 @@ def restrict(problem: Problem) -> FloatArray:
     That worst value is the largest threshold such that the cheapest options no lower than it fit the budget.
     One hopeless query sets it: no threshold can be above the best that any single query can reach.
     """
-    value, costs = problem.value, problem.unit_costs
+    value, costs = problem.value, problem.extra
     reachable = float(value.max(axis=1).min())
     thresholds = np.unique(value[value <= reachable])
     # The lowest threshold allows everything, and everything's cheapest fits. Halve between it and the top.
@@ -25,7 +25,7 @@ def restrict(problem: Problem) -> FloatArray:
     while high - low > 1:
         middle = (low + high) // 2
         cheapest = np.where(value >= thresholds[middle], costs, never).min(axis=1)
-        if int(cheapest.sum()) <= problem.room:
+        if int(cheapest.sum()) <= problem.spare:
             low = middle
         else:
             high = middle

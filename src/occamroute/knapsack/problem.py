@@ -70,6 +70,19 @@ class Problem:
         return min(budget, int(self.unit_costs.max()) * self.shape[0])
 
     @cached_property
+    def extra(self) -> IntArray:
+        """What each option costs above its query's cheapest, in whole units, (1, M) or (N, M).
+
+        Solvers see these alone: huge costs that all options share, or that nobody can pay, hide nothing.
+        """
+        return np.ascontiguousarray(self.unit_costs - self.unit_costs.min(axis=1, keepdims=True))
+
+    @property
+    def spare(self) -> int:
+        """The whole units left once every query has its cheapest option; negative if they cannot."""
+        return self.room - self.cheapest
+
+    @cached_property
     def step(self) -> tuple[int, float] | None:
         """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
         return _value_step(self.value)
@@ -79,20 +92,24 @@ class Problem:
         """Whether the values have a common step."""
         return self.step is not None
 
-    def rounding(self, price: float) -> float:
-        """A difference between two scores ``value - price · cost`` that may be mere rounding."""
-        largest = max(abs(float(self.value.max())), abs(float(self.value.min())))
-        return 1e-15 * (largest + price * float(self.unit_costs.max()))
+    @cached_property
+    def rounding(self) -> float:
+        """A difference between two scores ``value - price · extra cost`` that may be mere rounding.
 
-    def least_gain(self, price: float) -> float:
+        Whatever the price, an option that is anywhere near a query's best loses no more than some values' worth to
+        its cost, since the query's cheapest option loses nothing.
+        """
+        return 4e-15 * max(abs(float(self.value.max())), abs(float(self.value.min())))
+
+    @cached_property
+    def least_gain(self) -> float:
         """What one choice's total is above another's at least, if it is above it by more than rounding."""
-        if self.step is not None:
-            return (1.0 - 1e-6) / self.step[0]
-        return 4.0 * self.shape[0] * self.rounding(price)
+        return (1.0 - 1e-6) / self.step[0] if self.step is not None else 4.0 * self.shape[0] * self.rounding
 
-    def tie(self, price: float) -> float:
+    @cached_property
+    def tie(self) -> float:
         """A difference between two choices' totals that counts as none."""
-        return self.rounding(price) if self.step is None else 0.5 / self.step[0]
+        return self.rounding if self.step is None else 0.5 / self.step[0]
 
     def paid(self, choice: IntArray) -> int:
         """What a choice costs in whole units, overhead not included."""
@@ -112,6 +129,16 @@ class Problem:
         """What the cheapest option of every query costs in whole units, overhead not included."""
         least = self.unit_costs.min(axis=1)
         return int(least[0]) * self.shape[0] if least.size == 1 else int(least.sum())
+
+    def price_of(self, units: int) -> float:
+        """The same as a float that is never above the budget if the amount is not."""
+        total = self.total(units)
+        amount = float(total)
+        if isinstance(self.budget, float | int) or total > exact(self.budget):
+            return amount
+        while Fraction(amount) > exact(self.budget):
+            amount = math.nextafter(amount, 0.0)
+        return amount
 
     def require(self) -> None:
         """Raise unless the budget pays for the cheapest option of every query."""
