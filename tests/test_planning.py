@@ -146,7 +146,7 @@ def test_costs_by_query_are_planned_as_given() -> None:
     bill += sum(Fraction(repr(float(costs[row, 1]))) for row in range(20) if plan.choice[row] == 1)
     assert bill <= 15
     assert plan.planned_cost == pytest.approx(float(bill))
-    assert oc.estimate(profile, queries).costs.tolist() == [0.0, profile.costs[:, 1].mean()]
+    assert oc.estimate(profile, queries).costs.tolist() == pytest.approx([0.0, profile.costs[:, 1].mean()])
 
 
 def test_several_feature_sets_must_be_named(small: oc.Profile) -> None:
@@ -282,3 +282,74 @@ def test_planner_refuses_in_one_sentence(cifar10_small: tuple[oc.Profile, oc.Pro
         oc.fit(profile, budgets=[1.0], n_queries=0)
     with pytest.raises(oc.InvalidInputError, match="seed must be a whole number"):
         oc.fit(profile, budgets=[1.0], n_queries=5, seed=-1)
+
+
+def odd(names: tuple[str, ...] = ("a", "b"), **fields: Any) -> oc.Profile:
+    random = np.random.default_rng(0)
+    given: dict[str, Any] = {"costs": (0.1, 0.2), "features": random.random((40, 2)), "extractor": "a", **fields}
+    return oc.Profile(names, success=random.random((40, len(names))), **given)
+
+
+def test_new_queries_may_cost_otherwise() -> None:
+    """Cheaper or dearer than the profile's rows: whatever fits the real costs is planned."""
+    queries = np.random.default_rng(1).random((5, 2))
+    cheaper = oc.plan(odd(), queries, budget=0.05, costs=np.full((5, 2), 0.01))
+    assert cheaper.planned_cost <= 0.05
+    dearer = oc.plan(odd(), queries, budget=0.6, costs=[10.0, 20.0])
+    assert dearer.usage == {"a": 5, "b": 0}
+    assert dearer.made_from["extractor"] == "a"
+    with pytest.raises(oc.BudgetTooSmallError, match=r"at least 0\.5\b"):
+        oc.plan(odd(), queries, budget=0.4, costs=[10.0, 20.0])
+
+
+def test_budgets_that_only_unoffered_features_could_pay() -> None:
+    """A free feature set that the caller does not have does not count."""
+    random = np.random.default_rng(1)
+    sets = {"a": random.random((40, 2)), "free": random.random((40, 2))}
+    profile = odd(features=sets, extractor=None, extractor_cost={"free": 0.0}, costs=(0.3, 0.4))
+    with pytest.raises(oc.BudgetTooSmallError):
+        oc.plan(profile, {"a": random.random((5, 2))}, budget=0.1)
+    planner = oc.fit(profile, budgets=[], n_queries=5)
+    with pytest.raises(oc.BudgetTooSmallError):
+        planner.extractor(0.1)
+
+
+def test_promises_stay_within_reason() -> None:
+    """The expected accuracy is never above 1 nor outside its interval."""
+    random = np.random.default_rng(0)
+    features = random.random((40, 1))
+    success = np.column_stack([features[:, 0] < 0.5, np.ones(40)])
+    profile = oc.Profile(("a", "b"), (0.1, 0.2), features, success, extractor="a")
+    for budget in (5.0, 8.0, 20.0):
+        plan = oc.plan(profile, random.choice([0.2, 0.45], (40, 1)), budget=budget)
+        low, high = plan.accuracy_interval or (0.0, 0.0)
+        assert low <= plan.expected_accuracy <= high <= 1.0
+        oc.verify(plan)
+
+
+def test_odd_arguments_get_one_sentence(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
+    """Ids of another length, penalties that are no numbers, a budget where several are meant, one group for all."""
+    profile, test = cifar10_small
+    with pytest.raises(oc.InvalidInputError, match="ids must be of length 1000, got 2"):
+        oc.estimate(profile, test.features, ids=["a", "b"])
+    with pytest.raises(oc.InvalidInputError, match="ids must be of length 1000, got 2"):
+        oc.plan(profile, test.features, budget=1.0, ids=["a", "b"])
+    with pytest.raises(oc.InvalidInputError, match="penalty must be a finite number"):
+        oc.estimate(profile, test.features, estimator="mixture").plan(1.0, penalty="a")  # type: ignore[arg-type]
+    with pytest.raises(oc.InvalidInputError, match="budgets must be a sequence of amounts"):
+        oc.fit(profile, budgets=1.0, n_queries=5)  # type: ignore[arg-type]
+    with pytest.raises(oc.InvalidInputError, match="at least 2 groups"):
+        oc.plan(odd(groups=np.zeros(40, np.int64)), np.zeros((5, 2)), budget=1.0)
+
+
+def test_sigma_keeps_groups_together() -> None:
+    """Copies of a held-out row in the pool would make the error look small."""
+    random = np.random.default_rng(0)
+    features = np.repeat(random.random((100, 2)), 4, axis=0)
+    success = np.repeat(random.integers(0, 2, (100, 2)), 4, axis=0)
+    torn = oc.Profile(("a", "b"), (1, 2), features, success)
+    whole = oc.Profile(("a", "b"), (1, 2), features, success, groups=np.repeat(np.arange(100), 4))
+    small, large = (
+        oc.estimate(profile, features[:5], estimator=oc.BaggedNeighbors(300)).sigma for profile in (torn, whole)
+    )
+    assert np.all(small < 0.5 * large)

@@ -183,3 +183,23 @@ def test_shipped_data_with_other_extractors() -> None:
         oc.load_dataset("cifar10", extractor="vgg")
     with pytest.raises(oc.UnknownNameError, match="unknown data set 'mnist': use one of cifar10"):
         oc.load_dataset("mnist")
+
+
+@pytest.mark.parametrize("rows", [3, 60, 7000])
+def test_means_of_costs_by_query_are_exact(rows: int) -> None:
+    """The mean of tenths is a tenth, however many there are."""
+    table = np.full((rows, 2), 0.1)
+    profile = oc.Profile(("a", "b"), table, np.random.default_rng(0).random((rows, 2)), np.ones((rows, 2)))
+    assert profile.mean_costs.tolist() == [0.1, 0.1]
+
+
+def test_fingerprint_tells_names_apart() -> None:
+    """Wherever one ends and the next begins."""
+    one, other = (oc.Profile(**GOOD, classes=classes).fingerprint for classes in (("a\0b", "c"), ("a", "b\0c")))
+    assert one != other
+
+
+def test_names_must_be_writable() -> None:
+    """Text that no file can hold is refused at once."""
+    with pytest.raises(oc.InvalidInputError, match="got a lone surrogate"):
+        oc.Profile(**{**GOOD, "names": ("a", "\ud800")})

@@ -16,6 +16,7 @@ import pytest
 
 import occamroute as oc
 from occamroute.storage import KEY, whole_file
+from occamroute.tables import read_queries
 
 
 def test_profile_comes_back(small: oc.Profile, tmp_path: Path) -> None:
@@ -157,3 +158,70 @@ def test_places_that_cannot_be_written_are_named(small: oc.Profile, tmp_path: Pa
         oc.save(small, tmp_path)
     with pytest.raises(oc.InvalidInputError, match="only profiles, plans and frontiers can be saved, got int"):
         oc.save(3, tmp_path / "p.parquet")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": None}, {"costs": "x"}, {"costs": [0.2, 1.0]}, {"feature_sets": []}, {"extractor_cost": []},
+        {"extractor_cost": {"small": "abc", "hash": "0.01"}}, {"classes": ["cat", "cat", "eel"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_changed_metadata_are_refused(change: dict[str, object], small: oc.Profile, tmp_path: Path) -> None:
+    """Whatever somebody edits in a profile's metadata, it does not load as another profile."""
+    oc.save(small, tmp_path / "p.parquet")
+    table = pq.read_table(tmp_path / "p.parquet")
+    about = {**json.loads(table.schema.metadata[KEY]), **change}
+    pq.write_table(table.replace_schema_metadata({KEY: json.dumps(about).encode()}), tmp_path / "p.parquet")
+    with pytest.raises(oc.StorageError, match="cannot read"):
+        oc.load(tmp_path / "p.parquet")
+
+
+def test_plan_with_broken_numbers_is_refused(tmp_path: Path) -> None:
+    """A plan file without its numbers does not load."""
+    estimate = oc.Estimate(("a", "b"), np.array([0.1, 1.0]), np.random.default_rng(0).random((9, 2)), np.zeros(2))
+    oc.save(estimate.plan(5.0, penalty=np.float32(0.5)), tmp_path / "p.parquet")  # type: ignore[arg-type]
+    oc.verify(oc.load(tmp_path / "p.parquet"))
+    table = pq.read_table(tmp_path / "p.parquet")
+    for change in ({"value": None}, {"budget": "abc"}, {"made_from": 3}, {"kind": [1]}):
+        about = {**json.loads(table.schema.metadata[KEY]), **change}
+        pq.write_table(table.replace_schema_metadata({KEY: json.dumps(about).encode()}), tmp_path / "q.parquet")
+        with pytest.raises(oc.StorageError, match="cannot read"):
+            oc.load(tmp_path / "q.parquet")
+
+
+def test_names_that_no_file_has(small: oc.Profile, tmp_path: Path) -> None:
+    """Too long for any file system."""
+    with pytest.raises(oc.StorageError, match="there is no such file"):
+        oc.load("x" * 300)
+    with pytest.raises(oc.InvalidInputError, match="cannot write"):
+        oc.save(small, tmp_path / ("x" * 300))
+
+
+def test_queries_in_ragged_lists_are_refused(tmp_path: Path) -> None:
+    """No row may lend its numbers to the next."""
+    for lists in ([[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]], [[1.0, 2.0], None, [3.0, 4.0, 5.0, 6.0]], [[1.0, None]]):
+        pq.write_table(pa.table({"features": pa.array(lists, pa.list_(pa.float64()))}), tmp_path / "q.parquet")
+        with pytest.raises(oc.InvalidInputError, match=r"one list of numbers of equal length|must be finite"):
+            read_queries(tmp_path / "q.parquet")
+    pq.write_table(pa.table({"id": pa.array(["a", None]), "x": [1.0, 2.0]}), tmp_path / "q.parquet")
+    with pytest.raises(oc.StorageError, match="column 'id' holds nulls"):
+        read_queries(tmp_path / "q.parquet")
+
+
+def test_queries_from_spreadsheets(tmp_path: Path) -> None:
+    """A byte-order mark, blank lines and quoted ids are normal; doubled or missing headers are not."""
+    path = tmp_path / "q.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,x,y\r\n"1, a",1,2\r\n\r\n007,3,4\r\n')
+    found = read_queries(path)
+    assert found.ids == ("1, a", "007")
+    assert np.asarray(found.features).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    for text, sentence in (
+        ("id,x,x\n1,2,3\n", "two columns of its header have the same name"),
+        ("1,2\n3,4\n", "its first line must name the columns"),
+        ("x,y\n\n\n1\n", "line 4 has 1 fields"),
+    ):
+        path.write_text(text)
+        with pytest.raises(oc.StorageError, match=sentence):
+            read_queries(path)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from occamroute.errors import InvalidInputError
 
 __all__ = [
+    "LEAST",
     "BoolArray",
     "FloatArray",
     "IntArray",
@@ -27,6 +28,9 @@ __all__ = [
     "success_matrix",
     "value_matrix",
 ]
+
+# Amounts and sums of values must stay within what a float can hold.
+LEAST = 1e-250
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -59,7 +63,7 @@ def _real(value: Any, name: str, *, ndim: int | tuple[int, ...], shape: str) -> 
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if array.dtype.kind == "f" and array.dtype.itemsize != 4:
-        array = array.astype(np.float64) if array.dtype.itemsize > 4 else array.astype(np.float32)
+        array = array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
     if array.dtype.kind != "f":
         raise InvalidInputError(f"{name} must hold numbers, got dtype {array.dtype}.")
     allowed = (ndim,) if isinstance(ndim, int) else ndim
@@ -80,8 +84,11 @@ def feature_matrix(value: Any, name: str = "features", *, copy: bool = False) ->
 
 def value_matrix(value: Any, name: str = "value") -> FloatArray:
     """Values (N, M) as float64, shared with the caller."""
-    array = _real(value, name, ndim=2, shape="(N, M)")
-    return read_only(array.astype(np.float64, copy=False), copy=False)
+    array = _real(value, name, ndim=2, shape="(N, M)").astype(np.float64, copy=False)
+    largest = max(abs(float(array.max())), abs(float(array.min())))
+    if largest > 1.0 / LEAST:
+        raise InvalidInputError(f"{name} must not be above {1.0 / LEAST:g} in size, got {largest!r}.")
+    return read_only(array, copy=False)
 
 
 def success_matrix(value: Any, name: str = "success") -> FloatArray:
@@ -110,13 +117,19 @@ def cost_array(value: Any, *, options: int, rows: int | None, name: str = "costs
     A float32 means the shortest decimal that prints it, so 0.1 stays one tenth.
     """
     shape = f"({options},)" + ("" if rows is None else f" or ({rows}, {options})")
-    array = _real(value, name, ndim=(1, 2), shape=shape)
+    given = value if isinstance(value, np.ndarray) else np.asarray(value)
+    array = _real(given, name, ndim=(1, 2), shape=shape)
     if array.shape != (options,) and array.shape != (rows, options):
         raise InvalidInputError(f"{name} must be of shape {shape}, got {array.shape}.")
     if float(array.min()) < 0.0:
         raise InvalidInputError(f"{name} must not be negative, got {float(array.min())!r}.")
-    if array.dtype == np.float32:
-        array = array.astype("U").astype(np.float64)
+    if given.dtype.kind == "f" and given.dtype.itemsize < 8:
+        array = given.astype("U").astype(np.float64)
+    if given.dtype.kind in "iu" and int(given.max()) > 2**53:  # a float may hold less than the whole number
+        array = np.where(given > 2**53, np.nextafter(array, np.inf), array)
+    smallest, largest = LEAST, 1.0 / LEAST
+    if float(array.max()) > largest or bool(((array > 0.0) & (array < smallest)).any()):
+        raise InvalidInputError(f"{name} must be 0 or between {smallest:g} and {largest:g}.")
     return read_only(array)
 
 
@@ -130,6 +143,10 @@ def name_tuple(value: Iterable[str], name: str = "names") -> tuple[str, ...]:
     for entry in names:
         if not isinstance(entry, str) or not entry:
             raise InvalidInputError(f"{name} must be non-empty strings, got {entry!r}.")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{name} must be text that can be written to a file, got a lone surrogate.") from None
     if len(set(names)) != len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise InvalidInputError(f"{name} must differ, got {twice!r} twice.")

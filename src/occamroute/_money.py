@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, IntArray
+from occamroute._arrays import LEAST, FloatArray, IntArray
 from occamroute.errors import InvalidInputError
 
 __all__ = ["Amount", "Units", "exact", "from_text", "money", "money_from_text", "rounded_up", "units_for"]
@@ -40,13 +40,19 @@ def exact(number: Any) -> Fraction:
 
 def money(number: Any, name: str = "budget") -> Fraction:
     """A finite amount that is not negative, exactly."""
-    try:
-        finite = not isinstance(number, bool) and math.isfinite(number)
-    except (TypeError, ValueError, OverflowError):
-        finite = isinstance(number, int)
-    if not finite or number < 0:
+    if isinstance(number, bool | np.bool_ | str) or not _is_amount(number):
         raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {number!r}.")
+    # Looked at before it becomes a fraction, which a huge exponent would make gigantic.
+    if number and not LEAST <= number <= Fraction(10) ** 250:
+        raise InvalidInputError(f"{name} must be 0 or between {LEAST:g} and {1 / LEAST:g}, got {number!s:.40}.")
     return exact(number)
+
+
+def _is_amount(number: Any) -> bool:
+    try:
+        return bool(number >= 0) and (isinstance(number, int | Fraction) or math.isfinite(number) or number < math.inf)
+    except (TypeError, ValueError, ArithmeticError):
+        return False
 
 
 def from_text(text: str) -> Amount:
@@ -146,11 +152,13 @@ def _coarsest(amount: Fraction) -> int:
 def _units_one_by_one(cost: FloatArray, fixed: Fraction, finest: int) -> Units:
     """The same by exact fractions, once for each distinct cost."""
     distinct, inverse = np.unique(cost, return_inverse=True)
-    amounts = [exact(amount) for amount in distinct.tolist()]
-    exponent = max(finest, min(_coarsest(fixed), *map(_coarsest, amounts)))
-    unit = Fraction(10) ** exponent
-    units = np.array([math.ceil(amount / unit) for amount in amounts], np.int64)
-    return Units(exponent, units[inverse].reshape(cost.shape), math.ceil(fixed / unit))
+    amounts = [Decimal(repr(amount)).normalize() for amount in distinct.tolist()]
+    coarsest = min((amount.as_tuple().exponent for amount in amounts if amount), default=POWERS)
+    exponent = max(finest, min(_coarsest(fixed), int(coarsest)))
+    exactly = Context(prec=600, rounding=ROUND_CEILING)
+    units = [int(amount.scaleb(-exponent, exactly).to_integral_value(ROUND_CEILING)) for amount in amounts]
+    whole = np.array(units, np.int64)[inverse].reshape(cost.shape)
+    return Units(exponent, whole, math.ceil(fixed / Fraction(10) ** exponent))
 
 
 def _vectorisable(queries: int, finest: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -22,7 +23,7 @@ from occamroute._arrays import (
     row_labels,
     success_matrix,
 )
-from occamroute._money import Amount, exact, from_text, money
+from occamroute._money import Amount, exact, from_text, money, rounded_up, units_for
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.storage import Parts
 
@@ -111,7 +112,7 @@ class Profile:
 
     def _own_cost(self, extractor: str) -> float:
         if extractor in self.names:
-            return float(np.atleast_2d(self.costs)[:, self.names.index(extractor)].mean())
+            return float(self.mean_costs[self.names.index(extractor)])
         if extractor == FEATURES:
             return 0.0
         raise UnknownNameError("extractor", extractor, self.names)
@@ -153,10 +154,19 @@ class Profile:
         """Each classifier's mean success, (M,)."""
         return np.asarray(self.success.mean(axis=0))
 
-    @property
+    @cached_property
     def mean_costs(self) -> FloatArray:
-        """Each classifier's cost, averaged where it differs by query, (M,)."""
-        return self.costs if self.costs.ndim == 1 else np.asarray(self.costs.mean(axis=0))
+        """Each classifier's cost, averaged exactly (and rounded up) where it differs by query, (M,)."""
+        if self.costs.ndim == 1:
+            return self.costs
+        units = units_for(self.costs, queries=len(self))
+        totals = [sum(column) * units.size for column in units.cost.T.tolist()]
+        return np.array([float(rounded_up(total / len(self))) for total in totals])
+
+    @property
+    def blocks(self) -> IntArray:
+        """A number from 0 for each row; rows with the same one must not be torn apart, (n,)."""
+        return np.arange(len(self)) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -166,7 +176,7 @@ class Profile:
         def add(name: str, value: Any) -> None:
             array = np.asarray(value)
             if array.dtype.kind == "U":  # its width depends on where it came from
-                array = np.frombuffer("\0".join(array.reshape(-1).tolist()).encode(), np.uint8)
+                array = np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
             digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
 
@@ -188,7 +198,7 @@ class Profile:
         sets = {name: columns[f"features:{name}"] for name in about["feature_sets"]}
         several = about["several_feature_sets"]
         per_query = about["costs"] is None
-        return cls(
+        profile = cls(
             names=tuple(names),
             costs=np.column_stack([columns[f"cost:{name}"] for name in names]) if per_query
             else np.array(about["costs"], np.float64),
@@ -203,6 +213,9 @@ class Profile:
             probabilities=None if about["probabilities"] is None
             else {name: columns[f"probabilities:{name}"] for name in about["probabilities"]},
         )  # fmt: skip
+        if profile.fingerprint != about["fingerprint"]:
+            raise ValueError("its content has another fingerprint than it states")
+        return profile
 
     def parts(self) -> Parts:
         """The profile as one table, a row for each query, and what is said of the table as a whole."""
@@ -250,7 +263,7 @@ class Profile:
         if not 0.0 < fraction < 1.0:
             raise InvalidInputError(f"fraction must lie between 0 and 1, got {fraction!r}.")
         random = generator(seed)
-        blocks = np.arange(len(self)) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
+        blocks = self.blocks
         order = random.permutation(int(blocks.max()) + 1)
         sizes = np.bincount(blocks)[order]
         first = order[: max(1, int(np.searchsorted(np.cumsum(sizes), fraction * len(self), side="right")))]

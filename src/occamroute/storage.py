@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from occamroute.errors import InvalidInputError, StorageError
+from occamroute.errors import InvalidInputError, OccamError, StorageError
 
-__all__ = ["FORMAT", "Parts", "Storable", "load", "read", "save", "whole_file", "write"]
+__all__ = ["FORMAT", "Parts", "Storable", "load", "read", "require_file", "save", "whole_file", "write"]
 
 FORMAT = 1
 KEY = b"occamroute"
@@ -61,12 +61,14 @@ def save(noun: Storable, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """The profile, plan or frontier that ``save`` wrote."""
     parts = read(path)
-    if parts.kind not in READERS:
+    if not isinstance(parts.kind, str) or parts.kind not in READERS:
         raise StorageError(path, f"it holds a {parts.kind!r}, which this version does not know")
     module, _, name = READERS[parts.kind].partition(":")
     try:
         return getattr(import_module(module), name).from_parts(parts)
-    except (KeyError, TypeError, IndexError) as error:
+    except OccamError as error:
+        raise StorageError(path, f"part of the {parts.kind} is broken: {str(error).rstrip('.')}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise StorageError(path, f"part of the {parts.kind} is missing or broken ({error})") from error
 
 
@@ -87,16 +89,28 @@ def read(path: str | os.PathLike[str]) -> Parts:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not Path(path).is_file():
-        raise StorageError(path, "there is no such file")
+    require_file(path)
     try:
         table = pq.ParquetFile(Path(path), page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         reason = "it is no Parquet file, or it is cut off or damaged"
         raise StorageError(path, reason) from error
     about = _metadata(path, table.schema.metadata or {})
-    columns = {name: _from_arrow(table.column(name)) for name in table.column_names}
+    try:
+        columns = {name: _from_arrow(table.column(name)) for name in table.column_names}
+    except (ValueError, pa.ArrowException) as error:
+        raise StorageError(path, f"its table is damaged ({error})") from error
     return Parts(about.pop("kind"), columns, about)
+
+
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Raise unless there is a file of that name."""
+    try:
+        found = Path(path).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        found = False
+    if not found:
+        raise StorageError(path, "there is no such file")
 
 
 @contextmanager
@@ -105,9 +119,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist.")
-    if target.is_dir():
-        raise InvalidInputError(f"cannot write {target}: it is a folder.")
     try:
+        if target.is_dir():
+            raise InvalidInputError(f"cannot write {target}: it is a folder.")
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
         raise InvalidInputError(f"cannot write {target}: {error.strerror}.") from error
@@ -158,6 +172,8 @@ def _from_arrow(column: Any) -> npt.NDArray[Any]:
     import pyarrow as pa
 
     column = column.combine_chunks()
+    if column.null_count:
+        raise ValueError("a column holds nulls")
     if pa.types.is_fixed_size_list(column.type):
         return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

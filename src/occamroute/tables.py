@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, feature_matrix
-from occamroute.errors import InvalidInputError, StorageError
-from occamroute.storage import whole_file
+from occamroute.errors import StorageError
+from occamroute.storage import require_file, whole_file
 
 __all__ = ["QueryTable", "read_queries", "write_csv"]
 
@@ -38,8 +38,7 @@ def read_queries(path: str | os.PathLike[str]) -> QueryTable:
     readers = {".parquet": _read_parquet, ".csv": _read_csv, ".npy": _read_npy}
     if suffix not in readers:
         raise StorageError(path, f"its name must end in {', '.join(readers)}")
-    if not Path(path).is_file():
-        raise StorageError(path, "there is no such file")
+    require_file(path)
     return readers[suffix](Path(path))
 
 
@@ -67,7 +66,11 @@ def _read_parquet(path: Path) -> QueryTable:
         table = pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise StorageError(path, "it is no Parquet file, or it is cut off or damaged") from error
-    ids = tuple(map(str, table.column("id").to_pylist())) if "id" in table.column_names else None
+    ids = None
+    if "id" in table.column_names:
+        if table.column("id").null_count:
+            raise StorageError(path, "column 'id' holds nulls")
+        ids = tuple(map(str, table.column("id").to_pylist()))
     lists = [name for name in table.column_names if name == "features" or name.startswith(PREFIX)]
     if lists:
         sets = {name.removeprefix(PREFIX): _list_column(path, table, name) for name in lists}
@@ -78,29 +81,48 @@ def _read_parquet(path: Path) -> QueryTable:
 
 
 def _list_column(path: Path, table: Any, name: str) -> FloatArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     rows = table.column(name).combine_chunks()
     try:
+        lengths = pc.list_value_length(rows).unique()
+        if rows.null_count or len(lengths) != 1:
+            raise StorageError(path, f"column {name!r} must hold one list of numbers of equal length a row")
         flat = np.asarray(rows.flatten())
-        return feature_matrix(flat.reshape(len(rows), -1), f"column {name!r} in {path}")
-    except (AttributeError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+    except pa.ArrowException as error:
         raise StorageError(path, f"column {name!r} must hold one list of numbers of equal length a row") from error
+    return feature_matrix(flat.reshape(len(rows), -1), f"column {name!r} in {path}")
 
 
 def _read_csv(path: Path) -> QueryTable:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
+        # Spreadsheets put a byte-order mark in front, which is not part of the first name.
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            numbered = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise StorageError(path, "it is no CSV text") from error
-    rows = [row for row in rows if row]
-    for number, row in enumerate(rows, start=2):
+    if len(set(header)) != len(header):
+        raise StorageError(path, "two columns of its header have the same name")
+    if header and all(map(_is_number, header)):
+        raise StorageError(path, "its first line must name the columns, but holds numbers alone")
+    for number, row in numbered:
         if len(row) != len(header):
             raise StorageError(path, f"line {number} has {len(row)} fields, the header has {len(header)}")
+    rows = [row for _, row in numbered]
     columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
     ids = columns.pop("id", None)
     return QueryTable(_stacked(path, [_numbers(path, name, column) for name, column in columns.items()]), ids)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(path: Path, name: str, column: Any) -> npt.NDArray[np.float64]:

@@ -104,7 +104,7 @@ def test_a_plan_above_its_budget_is_refused(plan: oc.Plan) -> None:
     cost = float(plan.problem.total(plan.problem.paid(choice)))
     value = float(plan.problem.value[:, 3].mean())
     with pytest.raises(oc.CertificateError, match="cost"):
-        oc.verify(replace(plan, choice=choice, planned_cost=cost, value=value))
+        oc.verify(replace(plan, choice=choice, planned_cost=cost, value=value, status="within gap"))
 
 
 def test_a_worse_choice_that_claims_to_be_best_is_refused() -> None:
@@ -133,3 +133,35 @@ def test_only_plans_can_be_verified() -> None:
     """Anything else gets a sentence."""
     with pytest.raises(oc.InvalidInputError, match="only a plan can be verified, got dict"):
         oc.verify({})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"expected_accuracy": float("nan")},
+        {"status": "sure"},
+        {"success": np.ones(500), "expected_accuracy": 1.0},
+        {"ids": ("a", "b")},
+        {"names": ("a",)},
+        {"weights": np.zeros(2)},
+        {"choice": [0] * 500},
+        {"budget": None},
+        {"made_from": {}},
+        {"made_from": {"penalty": 0.5, "correction": 5.0}},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_other_forgeries_are_refused(plan: oc.Plan, change: dict[str, Any]) -> None:
+    """Fields that do not fit together, or numbers that are none."""
+    with pytest.raises(oc.CertificateError):
+        oc.verify(replace(plan, **change))
+
+
+def test_estimates_must_be_the_values_where_nothing_is_penalised(plan: oc.Plan) -> None:
+    """Without a penalty, what is promised for a query is what was optimised for it."""
+    estimate = Estimate(plan.names, plan.problem.cost, np.clip(plan.problem.value, 0, 1), np.zeros(4))
+    free = estimate.plan(300.0)
+    oc.verify(free)
+    raised = np.clip(free.success + 0.1, 0, 1)
+    with pytest.raises(oc.CertificateError, match="success"):
+        oc.verify(replace(free, success=raised, expected_accuracy=float(raised.mean())))

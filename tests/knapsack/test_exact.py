@@ -192,3 +192,59 @@ def test_overhead_is_part_of_the_budget() -> None:
     solution = solve_problem(problem)
     assert solution.choice.sum() == 1
     assert solution.cost == 0.5
+
+
+def test_an_option_that_nobody_can_pay_hides_no_gain() -> None:
+    """A cost of ten billion beside millionths does not blur what the millionths buy."""
+    value = [[0.4055, 0.2044, 0.4081], [0.7091, 0.8076, 1.0]]
+    solution = oc.solve(value, [[3e-6, 3e-6, 1e10], [1e-6, 2e-6, 3e-6]], 5e-6)
+    assert solution.choice.tolist() == [0, 1]
+    assert (solution.status, solution.cost) == ("optimal", 5e-6)
+
+
+@pytest.mark.parametrize("queries", [50, 300, 2000])
+def test_sums_to_hit_exactly(queries: int) -> None:
+    """Where value is cost, so that every move ties, the budget is still filled to some hundred-thousandths."""
+    random = np.random.default_rng(queries)
+    cost = random.integers(1, 10**6, (queries, 2)).astype(np.float64)
+    assert oc.solve(cost / 1e6, cost, float(np.ceil(cost.sum() * 0.46))).gap < 1e-4
+
+
+def test_many_options() -> None:
+    """A hundred classifiers, and a thousand, are no trouble."""
+    random = np.random.default_rng(0)
+    for queries, options in ((2000, 101), (3, 1000)):
+        value = np.sort(random.random((queries, options)), axis=1)
+        cost = np.sort(random.random(options))
+        assert oc.solve(value, cost, queries * float(cost[options // 3])).gap < 1e-3
+
+
+def test_whole_numbers_beyond_floats_round_up() -> None:
+    """A cost that no float holds is charged as the next higher one."""
+    with pytest.raises(oc.BudgetTooSmallError):
+        oc.solve([[1.0]], [2**53 + 1], 2**53)
+
+
+def test_half_precision_costs_mean_their_decimals() -> None:
+    """Sixteen bits print 0.1 too."""
+    assert oc.solve(np.zeros((3, 1)), np.array([0.1], np.float16), 0.3).cost == 0.3
+
+
+@pytest.mark.parametrize("budget", [Decimal("1e-999999999"), Decimal("1e400"), 10**400])
+def test_absurd_budgets_are_refused_at_once(budget: Decimal | int) -> None:
+    """Nothing is computed with numbers of a million digits."""
+    with pytest.raises(oc.InvalidInputError, match="budget must be 0 or between"):
+        oc.solve([[1.0]], [1.0], budget)
+
+
+def test_stated_cost_is_never_above_a_budget_of_many_digits() -> None:
+    """A budget that no float holds: the float that states the cost rounds to its side."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        cost = random.random(3)
+        choice = random.integers(0, 3, 5)
+        budget = sum(Fraction(repr(float(cost[option]))) for option in choice) + Fraction(1, 10**30)
+        try:
+            assert Fraction(oc.solve(random.random((5, 3)), cost, budget).cost) <= budget
+        except oc.BudgetTooSmallError:
+            continue

@@ -12,6 +12,9 @@ def main() -> None:
     from occamroute.cli._app import app
     from occamroute.errors import BudgetTooSmallError, CertificateError, OccamError
 
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that knows only ASCII still shows what it can
+            stream.reconfigure(errors="replace")
     try:
         app()
     except OccamError as error:

@@ -1,9 +1,10 @@
 """The certificate: why no plan within the budget can be better, checked from first principles.
 
 For any price ``p ≥ 0``, a choice within the budget B is worth at most ``Σ_j max_i (value_ji - p · cost_ji) + p · B``
-(Lagrange; costs and budget counted from each query's cheapest option). The solver states the price at which this bound is lowest. If all values are multiples of some 1/q, so
-is every total, and the bound falls to the next multiple. For the objective ``min``, the worst query cannot reach
-the next higher value because the cheapest options with such values cost more than the budget.
+(Lagrange; cost and budget are counted from each query's cheapest option). The solver states the price at which this
+bound is lowest. If all values are multiples of some 1/q, so is every total, and the bound falls to the next multiple.
+For the objective ``min``, the worst query cannot reach the next higher value because the cheapest options with such
+values cost more than the budget.
 
 What is left between that bound and the value, a search can close: a better choice may only deviate from the best
 at the price by options that lose less than what is left, and they are few. A bound equal to the value states that
@@ -91,6 +92,8 @@ def check(problem: Problem, choice: IntArray, stated: Certificate) -> None:
 
 def _check_choice(problem: Problem, choice: IntArray) -> None:
     queries, options = problem.shape
+    if not isinstance(choice, np.ndarray):
+        raise CertificateError("choice", f"a {type(choice).__name__}", f"an array of {queries} whole numbers")
     if choice.shape != (queries,) or choice.dtype.kind not in "iu":
         raise CertificateError("choice", f"{choice.dtype} of shape {choice.shape}", f"{queries} whole numbers")
     if int(choice.min()) < 0 or int(choice.max()) >= options:

@@ -50,8 +50,7 @@ class Folds:
     @classmethod
     def draw(cls, profile: Profile, random: np.random.Generator) -> Folds:
         """Folds of a profile's rows; rows of one group stay together."""
-        groups = profile.groups
-        blocks = np.arange(len(profile)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        blocks = profile.blocks
         count = min(FOLDS, int(blocks.max()) + 1)
         fold = (random.permutation(int(blocks.max()) + 1) % count)[blocks]
         held, pools = [], []

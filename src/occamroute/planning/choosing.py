@@ -38,8 +38,13 @@ class Choice:
 
 
 def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, *, seed: int) -> Choice:
-    """The candidate and penalty whose plan is right most often on held-out rows, at a budget per query."""
+    """The candidate and penalty whose plan is right most often on held-out rows, at a budget per query.
+
+    Where the new queries are cheaper than the profile's, the least budget that answers held-out rows is used.
+    """
     truth = profile.success[folds.rows]
+    allowed = list(allowed)
+    share = max(share, min(_least_share(profile, folds, candidate) for candidate in allowed))
     trials = [
         trial
         for candidate in allowed
@@ -59,6 +64,19 @@ def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], sh
         estimated=float(estimated.mean()),
         spread=float((outcome - estimated).std()),
     )
+
+
+def _least_share(profile: Profile, folds: Folds, candidate: Candidate) -> Fraction:
+    """The least budget per query with which a candidate can plan the held-out rows."""
+    problem = _problem(profile, folds, candidate, 0.0, Fraction(0))
+    return problem.total(problem.cheapest) / folds.rows.size
+
+
+def _problem(profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction) -> Problem:
+    """The knapsack of the held-out rows, at a budget per query."""
+    rows = folds.rows.size
+    costs, overhead = charged(profile, candidate.extractor, None, rows)
+    return Problem(candidate.success - penalty * candidate.sigma, costs, share * rows, overhead=overhead)
 
 
 def _preferred(outcomes: FloatArray, mixture: int | None) -> int:
@@ -83,17 +101,13 @@ def _trial(
     seed: int,
 ) -> tuple[Candidate, float, FloatArray, FloatArray] | None:
     """What a plan from this candidate reaches on each held-out row, and what it estimated; None if unaffordable."""
-    rows = folds.rows
-    costs, overhead = charged(profile, candidate.extractor, None, rows.size)
-    value = candidate.success - penalty * candidate.sigma
-    problem = Problem(value, costs, share * rows.size, overhead=overhead)
     try:
-        choice = greedy_choice(problem, seed=seed)
+        choice = greedy_choice(_problem(profile, folds, candidate, penalty, share), seed=seed)
     except BudgetTooSmallError:
         return None
     estimated = np.take_along_axis(candidate.success, choice[:, None], axis=1)[:, 0]
     if candidate.extractor is None:
         # Which queries a mixture sends where is chance: score the mixture itself.
-        shares = np.bincount(choice, minlength=truth.shape[1]) / rows.size
+        shares = np.bincount(choice, minlength=truth.shape[1]) / choice.size
         return candidate, penalty, truth @ shares, estimated
     return candidate, penalty, np.take_along_axis(truth, choice[:, None], axis=1)[:, 0], estimated

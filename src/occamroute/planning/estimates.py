@@ -53,8 +53,7 @@ class Estimate:
 
     def problem(self, budget: Amount, *, objective: Objective = "mean", penalty: float = 0.0) -> Problem:
         """The knapsack to solve: ``success - penalty · sigma`` within the budget."""
-        if not (np.isfinite(penalty) and penalty >= 0.0):
-            raise InvalidInputError(f"penalty must be a finite number ≥ 0, got {penalty!r}.")
+        penalty = checked_penalty(penalty)
         value = self.success if penalty == 0.0 else self.success - penalty * self.sigma
         return Problem(value, self.costs, budget, objective, self.overhead)
 
@@ -74,7 +73,7 @@ class Estimate:
         """
         problem = self.problem(budget, objective=objective, penalty=penalty)
         number = seed_number(seed)
-        knobs = {"objective": objective, "penalty": penalty, "solver": solver, "plan_seed": number}
+        knobs = {"objective": objective, "penalty": float(penalty), "solver": solver, "plan_seed": number}
         return make_plan(
             problem,
             solve_problem(problem, solver=solver, seed=number),
@@ -121,7 +120,7 @@ def estimate(
     if queries.shape[1] != pool.shape[1]:
         raise InvalidInputError(f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}.")
     made.fit(pool, profile.success)
-    spread = _sigma(estimator, pool, profile.success, sigma, generator(seed))
+    spread = _sigma(estimator, profile, name, sigma, generator(seed))
     success, distance = predicted(made, queries, len(profile.names))
     own_costs, overhead = charged(profile, name if _looks(made) else None, costs, queries.shape[0])
     return Estimate(
@@ -131,7 +130,7 @@ def estimate(
         sigma=spread,
         overhead=overhead,
         distance=distance,
-        ids=() if ids is None else name_tuple(map(str, ids), "ids"),
+        ids=query_ids(ids, queries.shape[0]),
         made_from={
             "version": __version__,
             "profile": profile.fingerprint,
@@ -140,6 +139,27 @@ def estimate(
             "sigma": sigma,
         },
     )
+
+
+def query_ids(ids: Any, queries: int) -> tuple[str, ...]:
+    """The ids given, one for each query, or none."""
+    if ids is None:
+        return ()
+    names = name_tuple(map(str, ids), "ids")
+    if len(names) != queries:
+        raise InvalidInputError(f"ids must be of length {queries}, got {len(names)}.")
+    return names
+
+
+def checked_penalty(penalty: Any) -> float:
+    """A finite number that is not negative."""
+    try:
+        number = float(penalty)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0.0 <= number < np.inf:
+        raise InvalidInputError(f"penalty must be a finite number ≥ 0, got {penalty!r}.")
+    return number
 
 
 def chosen_extractor(profile: Profile, extractor: str | None, features: Any) -> str:
@@ -191,16 +211,20 @@ def _looks(estimator: Any) -> bool:
     return bool(getattr(estimator, "looks_at_features", True))
 
 
-def _sigma(estimator: Any, pool: FloatArray, success: FloatArray, kind: str, random: np.random.Generator) -> FloatArray:
-    """The spread of the estimate, measured on rows that the estimator did not see."""
+def _sigma(estimator: Any, profile: Profile, extractor: str, kind: str, random: np.random.Generator) -> FloatArray:
+    """The spread of the estimate, measured on rows that the estimator did not see; 0 for a handful of rows."""
+    pool, success = profile.feature_sets[extractor], profile.success
     if kind not in ("error", "estimator"):
         raise UnknownNameError("sigma", kind, ("error", "estimator"))
     rows = success.shape[0]
     if rows < 2 * PARTS:
         return np.zeros(success.shape[1])
-    order = random.permutation(rows)
+    blocks = profile.blocks
+    order = np.argsort(random.permutation(int(blocks.max()) + 1)[blocks], kind="stable")
     held = order[: min(HELD_OUT, max(1, rows // 5))]
-    rest = order[held.size :]
+    rest = order[~np.isin(blocks[order], blocks[held])]  # rows of one group stay together
+    if rest.size < PARTS:
+        return np.zeros(success.shape[1])
     parts = [np.sort(rest)] if kind == "error" else [np.sort(part) for part in np.array_split(rest, PARTS)]
     tables = []
     for part in parts:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, feature_matrix, generator, name_tuple, seed_number
+from occamroute._arrays import FloatArray, feature_matrix, generator, seed_number
 from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
@@ -17,7 +17,7 @@ from occamroute.estimation.base import whole_number
 from occamroute.knapsack import Problem
 from occamroute.planning.candidates import Candidate, Folds, candidates, number_of_searches
 from occamroute.planning.choosing import PENALTIES, Choice, best_choice
-from occamroute.planning.estimates import Estimate, charged, chosen_extractor, predicted
+from occamroute.planning.estimates import Estimate, charged, chosen_extractor, predicted, query_ids
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 
@@ -39,12 +39,13 @@ class Planner:
     seed: int
     folds: Folds = field(repr=False)
     candidates: tuple[Candidate, ...] = field(repr=False)
-    _choices: dict[tuple[Fraction, tuple[str, ...]], Choice] = field(default_factory=dict, repr=False)
+    _choices: dict[tuple[Fraction, tuple[str | None, ...]], Choice] = field(default_factory=dict, repr=False)
     _fitted: dict[Candidate, Any] = field(default_factory=dict, repr=False)
 
     def extractor(self, budget: Amount) -> str | None:
         """The name of the features to extract at this budget, or None where they are not worth their cost."""
-        return self._choose(money(budget) / self.n_queries, tuple(self.profile.feature_sets)).candidate.extractor
+        sets = _payable(self.profile, tuple(self.profile.feature_sets), budget, self.n_queries, None)
+        return self._choose(money(budget) / self.n_queries, sets).candidate.extractor
 
     def plan(self, features: Any, *, budget: Amount, costs: Any = None, ids: Any = None) -> Plan:
         """The plan for new queries, with an honest expectation of its accuracy.
@@ -54,17 +55,17 @@ class Planner:
         """
         tables = _offered(self.profile, features)
         queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
-        _require(self.profile, budget, queries, costs)
-        choice = self._choose(money(budget) / queries, tuple(tables))
+        sets = _payable(self.profile, tuple(tables), budget, queries, costs)
+        choice = self._choose(money(budget) / queries, sets)
         estimate = self._estimate(choice, tables, queries, costs, ids)
         made = estimate.plan(budget, penalty=choice.penalty, seed=self.seed)
         return _with_expectation(made, choice, self.folds.rows.size)
 
-    def _choose(self, share: Fraction, sets: tuple[str, ...]) -> Choice:
-        """The best candidate and penalty at a budget per query, among the feature sets offered."""
+    def _choose(self, share: Fraction, sets: tuple[str | None, ...]) -> Choice:
+        """The best candidate and penalty at a budget per query, among some feature sets (None: no features)."""
         key = (share, sets)
         if key not in self._choices:
-            allowed = [one for one in self.candidates if one.extractor is None or one.extractor in sets]
+            allowed = [one for one in self.candidates if one.extractor in sets]
             self._choices[key] = best_choice(self.profile, self.folds, allowed, share, seed=self.seed)
         return self._choices[key]
 
@@ -84,7 +85,7 @@ class Planner:
             sigma=candidate.sigma,
             overhead=overhead,
             distance=distance,
-            ids=() if ids is None else name_tuple(map(str, ids), "ids"),
+            ids=query_ids(ids, queries),
             made_from={
                 "version": __version__,
                 "profile": profile.fingerprint,
@@ -125,13 +126,16 @@ def fit(
     accuracy that a plan made from a candidate reaches, at that budget, on rows that it was not fitted on.
     Other budgets may be planned later. ``progress(done, total)`` is called as the work goes on.
     """
+    if not isinstance(budgets, Iterable):
+        raise InvalidInputError(f"budgets must be a sequence of amounts, got {budgets!r}.")
     amounts = list(budgets)
     queries = whole_number(n_queries, "n_queries")
     for amount in amounts:
-        money(amount)
-        _require(profile, amount, queries, None)
+        _payable(profile, tuple(profile.feature_sets), amount, queries, None)
     if len(profile) < FEWEST_ROWS:
         raise InvalidInputError(f"a profile needs at least {FEWEST_ROWS} rows to choose on, got {len(profile)}.")
+    if int(profile.blocks.max()) == 0:
+        raise InvalidInputError("a profile needs at least 2 groups to choose on, got all rows in one.")
     total = number_of_searches(profile) + len(amounts)
     done = 0
 
@@ -167,8 +171,10 @@ def plan(
     money(budget)
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
-    queries = len(next(iter(_offered(profile, features).values())))
-    _require(profile, budget, queries, costs)
+    tables = _offered(profile, features)
+    queries = len(next(iter(tables.values())))
+    _payable(profile, tuple(tables), budget, queries, costs)
+    query_ids(ids, queries)
     planner = fit(profile, budgets=(), n_queries=queries, seed=seed, progress=progress)
     return planner.plan(features, budget=budget, costs=costs, ids=ids)
 
@@ -197,22 +203,27 @@ def _checked(profile: Profile, extractor: str, features: Any) -> FloatArray:
     return table
 
 
-def _require(profile: Profile, budget: Amount, queries: int, costs: Any) -> None:
-    """Raise unless some way to answer every query fits the budget."""
-    needed = []
-    for extractor in (None, *profile.feature_sets):
+def _payable(
+    profile: Profile, sets: tuple[str, ...], budget: Amount, queries: int, costs: Any
+) -> tuple[str | None, ...]:
+    """Those of the feature sets offered, and None for no features, with which the budget answers every query."""
+    money(budget)
+    needed, payable = [], []
+    for extractor in (None, *sets):
         own, overhead = charged(profile, extractor, costs, queries)
         problem = Problem(np.zeros((queries, own.shape[-1])), own, budget, overhead=overhead)
-        if problem.cheapest <= problem.room:
-            return
         needed.append(problem.total(problem.cheapest))
-    raise BudgetTooSmallError(budget, rounded_up(min(needed)))
+        if problem.spare >= 0:
+            payable.append(extractor)
+    if not payable:
+        raise BudgetTooSmallError(budget, rounded_up(min(needed)))
+    return tuple(payable)
 
 
 def _with_expectation(made: Plan, choice: Choice, held_out: int) -> Plan:
     """The plan with its estimates' mean corrected by what held-out rows say, and an interval of 90 %."""
-    correction = choice.accuracy - choice.estimated
-    expected = made.expected_accuracy + correction
+    expected = min(1.0, max(0.0, made.expected_accuracy + choice.accuracy - choice.estimated))
+    correction = expected - made.expected_accuracy
     # Noise of the correction itself, and that of so many new queries.
     error = choice.spread * float(np.sqrt(1.0 / held_out + 1.0 / len(made)))
     interval = (max(0.0, expected - QUANTILE * error), min(1.0, expected + QUANTILE * error))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from occamroute._arrays import FloatArray
-from occamroute._money import Amount, money, rounded_up
+from occamroute._money import Amount, exact, from_text, money, rounded_up
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.knapsack import Problem
 from occamroute.knapsack.frontier import supported_points
@@ -25,6 +25,7 @@ class Frontier:
     ``budgets`` (P,) rise, feature extraction included; ``accuracies`` (P,) are mean estimates (never penalised);
     ``prices`` (P,) are what the next unit of money buys in right answers, 0 at the end. Between two points the
     straight line is only an upper bound, which is what ``bound`` gives; ``plan`` gives the optimum itself.
+    ``least`` is the least budget, exactly.
     """
 
     budgets: FloatArray = field(repr=False)
@@ -32,6 +33,7 @@ class Frontier:
     prices: FloatArray = field(repr=False)
     values: FloatArray = field(repr=False)
     n_queries: int
+    least: Amount
     planner: Callable[[Amount], Plan] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -39,10 +41,9 @@ class Frontier:
 
     def bound(self, budget: Amount) -> float:
         """No plan within this budget has a higher mean (penalised) value."""
-        amount = float(money(budget))
-        if amount < self.budgets[0]:
-            raise BudgetTooSmallError(budget, rounded_up(money(float(self.budgets[0]))))
-        return float(np.interp(amount, self.budgets, self.values))
+        if money(budget) < exact(self.least):
+            raise BudgetTooSmallError(budget, rounded_up(exact(self.least)))
+        return float(np.interp(float(budget), self.budgets, self.values))
 
     def plan(self, budget: Amount) -> Plan:
         """The same plan as ``Estimate.plan`` at this budget."""
@@ -81,7 +82,7 @@ class Frontier:
             "price": self.prices,
             "value": self.values,
         }
-        return Parts("frontier", columns, {"n_queries": self.n_queries})
+        return Parts("frontier", columns, {"n_queries": self.n_queries, "least": str(self.least)})
 
     @classmethod
     def from_parts(cls, parts: Parts) -> Frontier:
@@ -93,6 +94,7 @@ class Frontier:
             prices=columns["price"],
             values=columns["value"],
             n_queries=parts.metadata["n_queries"],
+            least=from_text(parts.metadata["least"]),
         )
 
 
@@ -108,5 +110,6 @@ def make_frontier(problem: Problem, success: FloatArray, planner: Callable[[Amou
         prices=np.append(points.price, 0.0) / float(problem.units.size),
         values=values,
         n_queries=queries,
+        least=problem.total(problem.cheapest),
         planner=planner,
     )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray
-from occamroute._money import Amount, exact, from_text
+from occamroute._money import Amount, from_text, money
 from occamroute.errors import CertificateError, InvalidInputError
 from occamroute.knapsack import Problem, Solution
 from occamroute.knapsack.certificate import Certificate, check
@@ -77,7 +77,8 @@ class Plan:
 
     def summary(self) -> dict[str, Any]:
         """What is said of the plan as a whole, for JSON."""
-        about = {name: getattr(self, name) for name in NUMBERS}
+        about: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
+        about["status"] = self.status
         about["budget"] = float(self.budget)
         about["n_queries"] = len(self)
         about["accuracy_interval"] = None if self.accuracy_interval is None else list(self.accuracy_interval)
@@ -99,6 +100,7 @@ class Plan:
             "weights": self.weights.tolist(),
             "accuracy_interval": None if self.accuracy_interval is None else list(self.accuracy_interval),
             "made_from": self.made_from,
+            "status": self.status,
         }
         about |= {name: getattr(self, name) for name in NUMBERS}
         return Parts("plan", columns, about)
@@ -128,14 +130,13 @@ class Plan:
                 objective=about["objective"],
                 overhead=from_text(about["overhead"]),
             ),
-            made_from=about["made_from"],
-            **{name: about[name] for name in NUMBERS},
+            made_from=dict(about["made_from"]),
+            status=str(about["status"]),
+            **{name: float(about[name]) for name in NUMBERS},
         )
 
 
-NUMBERS = (
-    "planned_cost", "expected_accuracy", "value", "bound", "gap", "price", "mean_bound", "status",
-)  # fmt: skip
+NUMBERS = ("planned_cost", "expected_accuracy", "value", "bound", "gap", "price", "mean_bound")
 
 
 def make_plan(
@@ -174,8 +175,7 @@ def verify(plan: Plan) -> None:
     if not isinstance(plan, Plan):
         raise InvalidInputError(f"only a plan can be verified, got {type(plan).__name__}.")
     problem = plan.problem
-    if exact(plan.budget) != exact(problem.budget):
-        raise CertificateError("budget", plan.budget, problem.budget)
+    _check_fields(plan)
     scale = problem.shape[0] if problem.objective == "mean" else 1
     stated = Certificate(
         value=plan.value * scale,
@@ -186,6 +186,40 @@ def verify(plan: Plan) -> None:
         mean_bound=plan.mean_bound,
     )
     check(problem, plan.choice, stated)
-    expected = float(plan.success.mean()) + plan.made_from["correction"]
-    if abs(expected - plan.expected_accuracy) > 1e-9:
+    _check_expectation(plan)
+
+
+def _check_fields(plan: Plan) -> None:
+    """Fields that go together fit together."""
+    queries, options = plan.problem.shape
+    for field_name, wanted in (("ids", queries), ("success", queries), ("names", options), ("weights", options)):
+        found = len(getattr(plan, field_name))
+        if found != wanted:
+            raise CertificateError(field_name, f"{found} of them", wanted)
+    try:
+        same = money(plan.budget) == money(plan.problem.budget)
+    except InvalidInputError:
+        same = False
+    if not same:
+        raise CertificateError("budget", plan.budget, plan.problem.budget)
+    status = "optimal" if plan.bound == plan.value else "within gap"
+    if plan.status != status:
+        raise CertificateError("status", plan.status, status)
+
+
+def _check_expectation(plan: Plan) -> None:
+    """The expected accuracy is the mean of the chosen estimates, corrected; those are the values without penalty."""
+    chosen = np.take_along_axis(plan.problem.value, plan.choice[:, None], axis=1)[:, 0]
+    # A penalty takes the same off every query that a classifier answers.
+    taken_off = plan.success - chosen
+    for column in np.unique(plan.choice):
+        part = taken_off[plan.choice == column]
+        penalised = plan.made_from.get("penalty", 0.0) != 0.0
+        if not (part.max() - part.min() <= 1e-9 and (penalised or abs(part[0]) <= 1e-9)):
+            raise CertificateError("success", "estimates", "other values for what was chosen")
+    correction = plan.made_from.get("correction")
+    if not (isinstance(correction, float) and abs(correction) <= 1.0):
+        raise CertificateError("correction", correction, "a number from -1 to 1")
+    expected = float(plan.success.mean()) + correction
+    if not (abs(expected - plan.expected_accuracy) <= 1e-9 and 0.0 <= plan.expected_accuracy <= 1.0):
         raise CertificateError("expected_accuracy", plan.expected_accuracy, expected)
