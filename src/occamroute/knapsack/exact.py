@@ -20,6 +20,7 @@ __all__ = ["Answer", "score_sums", "solve_exact"]
 # Stop the search at this distance to the bound, relative to the value; make little effort from CLOSE on.
 ENOUGH = 1e-12
 CLOSE = 1e-6
+FEW = 1024
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def score_sums(value: FloatArray, cost: IntArray, choice: IntArray, price: float
 
 
 def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: int) -> Answer:
-    """Fill what the greedy solution leaves of the budget, at first with a sample of the queries."""
+    """Fill what the greedy solution leaves of the budget, at first with samples of the queries."""
     cost, price = problem.extra, found.price
     total, best = score_sums(value, cost, found.choice, price)
     enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.spare))
@@ -62,8 +63,9 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
     queries = value.shape[0]
     answer = Answer(found.choice, price, False)
     gap = price * room
-    for rows in _samples(queries, seed):
-        moves = _moves(value, cost, found.choice, price, gap, rows)
+    for rows in _samples(problem, seed):
+        # A better choice gains at least so much, and so may lose no more than what is then left of the gap.
+        moves = _moves(value, cost, found.choice, price, gap - 0.999 * problem.least_gain, rows)
         taken, proved = search(moves, room=room, price=price, target=target, seed=seed)
         left = math.fsum(moves.loss[taken]) + price * (room - int(moves.cost[taken].sum()))
         proved = proved and rows.size == queries
@@ -71,15 +73,20 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
             choice = found.choice.copy()
             choice[moves.row[taken]] = moves.option[taken]
             answer, gap = Answer(choice, price, proved), left
-        if gap <= close:
+        if gap <= (enough if rows.size < FEW else close):
             break
     return answer
 
 
-def _samples(queries: int, seed: int) -> Iterator[IntArray]:
-    """Rows to look for moves in: a sample, then all."""
-    if queries > SAMPLE:
-        yield np.sort(np.random.default_rng(seed).choice(queries, SAMPLE, replace=False))
+def _samples(problem: Problem, seed: int) -> Iterator[IntArray]:
+    """Rows to look for moves in: samples, then all.
+
+    Where values have a common step the bound can be reached exactly, and a small sample often does.
+    """
+    queries = problem.shape[0]
+    for size in (FEW - 1, SAMPLE):
+        if queries > 4 * size and (size == SAMPLE or problem.stepped):
+            yield np.sort(np.random.default_rng(seed).choice(queries, size, replace=False))
     yield np.arange(queries)
 
 

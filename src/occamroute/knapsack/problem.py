@@ -178,7 +178,7 @@ def _value_step(value: FloatArray) -> tuple[int, float] | None:
     denominator = 1
     left = flat[:: max(1, flat.size // 256)]
     while left.size:
-        for number in np.unique(left)[:512].tolist():
+        for number in left[:8].tolist():
             near = Fraction(number).limit_denominator(LARGEST_DENOMINATOR)
             denominator = math.lcm(denominator, near.denominator)
             if abs(float(near) - number) > allowed or denominator > LARGEST_DENOMINATOR:
