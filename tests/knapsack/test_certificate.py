@@ -165,3 +165,19 @@ def test_estimates_must_be_the_values_where_nothing_is_penalised(plan: oc.Plan) 
     raised = np.clip(free.success + 0.1, 0, 1)
     with pytest.raises(oc.CertificateError, match="success"):
         oc.verify(replace(free, success=raised, expected_accuracy=float(raised.mean())))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_proofs_of_larger_problems_hold(seed: int) -> None:
+    """Thousands of queries with values in steps, so that several searches take part: what is stated can be proved."""
+    random = np.random.default_rng(seed)
+    queries, options = int(random.integers(4100, 7000)), int(random.integers(2, 8))
+    skill = np.sort(random.random(options)) + 0.2 * random.normal(size=(queries, 1))
+    value = random.binomial((2, 5, 10, 40)[seed % 4], np.clip(skill, 0, 1)) / (2, 5, 10, 40)[seed % 4]
+    cost = np.sort(random.random((queries, options) if seed % 3 else options))
+    table = np.broadcast_to(cost, value.shape)
+    low, high = float(table.min(axis=1).sum()), float(table.max(axis=1).sum())
+    problem = Problem(value, cost, low + 1e-6 + (high - low) * float(random.random()))
+    choice, certificate = certified(problem, seed=seed)
+    check(problem, choice, certificate)
+    assert certificate.gap < 1e-5

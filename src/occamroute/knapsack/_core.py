@@ -42,14 +42,15 @@ class Target(NamedTuple):
     """When a search may stop.
 
     ``enough`` is the distance to the bound at which to stop, ``close`` the one from which on little effort is
-    made, ``least_gain`` what a better choice is better by at least, ``tie`` a difference that may be mere
-    rounding, and ``stepped`` whether values have a common step.
+    made, ``least_gain`` what a better choice is better by at least, ``tie`` a difference between totals that counts as
+    none, ``rounding`` one that rounding may make, and ``stepped`` whether values have a common step.
     """
 
     enough: float
     close: float
     least_gain: float
     tie: float
+    rounding: float
     stepped: bool
 
 
@@ -74,19 +75,19 @@ def search(moves: Moves, *, room: int, price: float, target: Target, seed: int) 
     """The moves to make (positions in ``moves``), and whether they are proved best of all the moves given."""
     if moves.row.size == 0:
         return np.empty(0, np.int64), True
-    queries, kinds = _by_query(moves, target.tie, seed)
+    queries, kinds = _by_query(moves, target.rounding, seed)
     # The least loss of any query that comes later: when it is more than could be lost, nothing can help.
     future = np.append(np.minimum.accumulate(queries.least[::-1])[::-1], np.inf)
     patient = queries.least.size if target.stepped else kinds
     parent, move, layers, best_layer, best_state, whole = _grow(
         queries.loss, queries.cost, queries.starts, future, room, price,
-        target.enough, target.close, target.least_gain, target.tie, patient,
+        target.enough, target.close, target.least_gain, target.tie, target.rounding, patient,
         LAYER, STATES_IN_HASTE, STATES_FOR_A_PROOF if target.stepped else STATES,
     )  # fmt: skip
     return queries.position[_trace(parent, move, layers, queries.starts, best_layer, best_state)], bool(whole)
 
 
-def _by_query(moves: Moves, tie: float, seed: int) -> tuple[Queries, int]:
+def _by_query(moves: Moves, rounding: float, seed: int) -> tuple[Queries, int]:
     """Queries by their least loss, no kind of move before the others; and how many are not mere further copies."""
     by_row = np.lexsort((moves.loss, moves.row))
     rows = moves.row[by_row]
@@ -102,14 +103,14 @@ def _by_query(moves: Moves, tie: float, seed: int) -> tuple[Queries, int]:
     copy = place - np.maximum.accumulate(np.where(np.append(False, same), 0, place))
     turn[order] = np.searchsorted(COPIES, copy, side="right")
     # Among equal losses, those that differ by rounding alone too, moves up and down must come in turns.
-    order = np.lexsort((shuffled, np.where(least < 1000.0 * tie, 0.0, least), turn))
+    order = np.lexsort((shuffled, np.where(least < 1000.0 * rounding, 0.0, least), turn))
     return plain.part(order), int(np.count_nonzero(turn < len(COPIES)))
 
 
 @kernel()
 def _grow(
     loss: Any, cost: Any, starts: Any, future: Any, room: int, price: float, enough: float, close: float,
-    least_gain: float, tie: float, patient: int, layer: int, most_in_haste: int, most: int,
+    least_gain: float, tie: float, rounding: float, patient: int, layer: int, most_in_haste: int, most: int,
 ) -> Any:  # fmt: skip
     """States (change of cost, change of value) query by query, undominated and within the gap to the bound."""
     parent = np.zeros(1 << 12, np.int32)
@@ -171,7 +172,7 @@ def _grow(
             count += 1
         if count > layer:
             whole = False
-            count = _narrow(new_weights, new_profits, parent, move, stored, count, layer, price, tie)
+            count = _narrow(new_weights, new_profits, parent, move, stored, count, layer, price, rounding)
         for state in range(count):
             if new_weights[state] <= room and new_profits[state] > best + tie:
                 best = new_profits[state]
@@ -188,12 +189,20 @@ def _grow(
 
 @kernel()
 def _narrow(
-    weights: Any, profits: Any, parent: Any, move: Any, stored: int, count: int, keep: int, price: float, tie: float
+    weights: Any,
+    profits: Any,
+    parent: Any,
+    move: Any,
+    stored: int,
+    count: int,
+    keep: int,
+    price: float,
+    rounding: float,
 ) -> int:
     """Keep the states that have lost least, in their order, and of equals some all along; returns how many."""
     losses = price * weights[:count] - profits[:count]
     for state in range(count):  # what is lost to rounding alone would favour small sums
-        if losses[state] < 1000.0 * tie:
+        if losses[state] < 1000.0 * rounding:
             losses[state] = 0.0
     limit = np.partition(losses, keep)[keep]
     below = equal = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
     total, best = score_sums(value, cost, found.choice, price)
     enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.spare))
     close = max(CLOSE * abs(total), enough)
-    target = Target(enough, close, problem.least_gain, problem.tie, problem.stepped)
+    target = Target(enough, close, problem.least_gain, problem.tie, problem.rounding, problem.stepped)
     queries = value.shape[0]
     answer = Answer(found.choice, price, False)
     gap = price * room
@@ -68,11 +68,12 @@ def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: i
         moves = _moves(value, cost, found.choice, price, gap - 0.999 * problem.least_gain, rows)
         taken, proved = search(moves, room=room, price=price, target=target, seed=seed)
         left = math.fsum(moves.loss[taken]) + price * (room - int(moves.cost[taken].sum()))
-        proved = proved and rows.size == queries
-        if left < gap or proved:
+        if left < gap:
             choice = found.choice.copy()
             choice[moves.row[taken]] = moves.option[taken]
-            answer, gap = Answer(choice, price, proved), left
+            answer, gap = replace(answer, choice=choice), left
+        # Whether or not this search has found it: nothing is better than the best so far.
+        answer = replace(answer, proved=proved and rows.size == queries)
         if gap <= (enough if rows.size < FEW else close):
             break
     return answer
