@@ -353,3 +353,12 @@ def test_sigma_keeps_groups_together() -> None:
         oc.estimate(profile, features[:5], estimator=oc.BaggedNeighbors(300)).sigma for profile in (torn, whole)
     )
     assert np.all(small < 0.5 * large)
+
+
+def test_nouns_introduce_themselves_briefly(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
+    """What an interactive session shows is one line, whatever the number of queries."""
+    profile, test = cifar10_small
+    estimate = oc.estimate(profile, test.features, estimator="mixture")
+    for noun in (profile, estimate, estimate.plan(1.0), estimate.frontier()):
+        assert len(repr(noun)) < 200
+        assert repr(noun).startswith(type(noun).__name__)

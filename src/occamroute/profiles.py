@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +33,7 @@ __all__ = ["FEATURES", "Profile", "success"]
 FEATURES = "features"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Profile:
     """What M classifiers did on n labelled queries.
 
@@ -54,11 +54,11 @@ class Profile:
     success: FloatArray
     extractor: str | None
     extractor_cost: Mapping[str, Amount]
-    ids: tuple[str, ...] = field(repr=False)
-    labels: npt.NDArray[Any] | None = field(repr=False)
-    classes: tuple[str, ...] | None = field(repr=False)
-    groups: npt.NDArray[Any] | None = field(repr=False)
-    probabilities: Mapping[str, FloatArray] | None = field(repr=False)
+    ids: tuple[str, ...]
+    labels: npt.NDArray[Any] | None
+    classes: tuple[str, ...] | None
+    groups: npt.NDArray[Any] | None
+    probabilities: Mapping[str, FloatArray] | None
 
     def __init__(
         self,
@@ -136,6 +136,10 @@ class Profile:
 
     def __len__(self) -> int:
         return int(self.success.shape[0])
+
+    def __repr__(self) -> str:
+        sets = ", ".join(f"{name} ({table.shape[1]})" for name, table in self.feature_sets.items())
+        return f"Profile({len(self)} queries, classifiers {', '.join(self.names)}; features {sets})"
 
     @property
     def feature_sets(self) -> dict[str, FloatArray]:

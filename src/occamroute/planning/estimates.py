@@ -26,7 +26,7 @@ HELD_OUT = 2000
 PARTS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
     """How likely each of M classifiers is right on each of N queries.
 
@@ -37,12 +37,12 @@ class Estimate:
 
     names: tuple[str, ...]
     costs: FloatArray
-    success: FloatArray = field(repr=False)
+    success: FloatArray
     sigma: FloatArray
     overhead: Amount = 0
-    distance: FloatArray | None = field(default=None, repr=False)
-    ids: tuple[str, ...] = field(default=(), repr=False)
-    made_from: dict[str, Any] = field(default_factory=dict, repr=False)
+    distance: FloatArray | None = None
+    ids: tuple[str, ...] = ()
+    made_from: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -50,6 +50,9 @@ class Estimate:
 
     def __len__(self) -> int:
         return int(self.success.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Estimate({len(self)} queries, classifiers {', '.join(self.names)}, overhead {self.overhead})"
 
     def problem(self, budget: Amount, *, objective: Objective = "mean", penalty: float = 0.0) -> Problem:
         """The knapsack to solve: ``success - penalty · sigma`` within the budget."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from occamroute.storage import Parts
 __all__ = ["Frontier", "make_frontier"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frontier:
     """The supported points of accuracy against budget: each is the optimum at its own cost.
 
@@ -28,16 +28,20 @@ class Frontier:
     ``least`` is the least budget, exactly.
     """
 
-    budgets: FloatArray = field(repr=False)
-    accuracies: FloatArray = field(repr=False)
-    prices: FloatArray = field(repr=False)
-    values: FloatArray = field(repr=False)
+    budgets: FloatArray
+    accuracies: FloatArray
+    prices: FloatArray
+    values: FloatArray
     n_queries: int
     least: Amount
-    planner: Callable[[Amount], Plan] | None = field(default=None, repr=False)
+    planner: Callable[[Amount], Plan] | None = None
 
     def __len__(self) -> int:
         return int(self.budgets.size)
+
+    def __repr__(self) -> str:
+        ends = f"{self.budgets[0]:.6g} to {self.budgets[-1]:.6g}"
+        return f"Frontier({len(self)} points for {self.n_queries} queries, budgets {ends})"
 
     def bound(self, budget: Amount) -> float:
         """No plan within this budget has a higher mean (penalised) value."""

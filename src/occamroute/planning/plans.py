@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from occamroute.storage import Parts
 __all__ = ["Plan", "make_plan", "verify"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """Which classifier answers which query.
 
@@ -34,24 +34,28 @@ class Plan:
 
     ids: tuple[str, ...]
     names: tuple[str, ...]
-    choice: IntArray = field(repr=False)
+    choice: IntArray
     budget: Amount
     planned_cost: float
     expected_accuracy: float
     accuracy_interval: tuple[float, float] | None
-    success: FloatArray = field(repr=False)
+    success: FloatArray
     value: float
     bound: float
     gap: float
     price: float
     mean_bound: float
     status: str
-    weights: FloatArray = field(repr=False)
-    problem: Problem = field(repr=False)
-    made_from: dict[str, Any] = field(repr=False)
+    weights: FloatArray
+    problem: Problem
+    made_from: dict[str, Any]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        cost = f"cost {self.planned_cost:.6g} of {float(self.budget):.6g}"
+        return f"Plan({len(self)} queries, {cost}, expected accuracy {self.expected_accuracy:.4f}, gap {self.gap:.1e})"
 
     @property
     def usage(self) -> dict[str, int]:
