@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-__all__ = ["FAST", "kernel"]
+__all__ = ["FAST", "kernel", "quickselect"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,3 +38,31 @@ def kernel(*, fast: bool = False, inline: bool = False) -> Callable[[Function], 
         return cast(Function, compiled)
 
     return compile_lazily
+
+
+@kernel()
+def quickselect(values: Any, count: int, rank: int) -> float:
+    """The value of the given rank, from 0, among the first ``count``, which are left in disorder.
+
+    numpy's ``partition`` does the same, and takes six seconds to compile.
+    """
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if rank <= right:
+            high = right
+        elif rank >= left:
+            low = left
+        else:
+            break
+    return float(values[rank])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
-from occamroute._compiled import kernel
+from occamroute._compiled import kernel, quickselect
 from occamroute.knapsack._kernels import tie_keys
 
 __all__ = ["Moves", "Target", "search"]
@@ -136,8 +136,8 @@ def _grow(
         new_weights = np.empty(size * (options + 1), np.int64)
         new_profits = np.empty(size * (options + 1), np.float64)
         if stored + new_weights.size > parent.size:
-            parent = np.append(parent, np.empty(parent.size + new_weights.size, np.int32))
-            move = np.append(move, np.empty(move.size + new_weights.size, np.int32))
+            parent = _longer(parent, 2 * parent.size + new_weights.size)
+            move = _longer(move, parent.size)
         # Merge the states as they are with the states after each move, cheapest first.
         pointer = np.zeros(options + 1, np.int64)
         count = 0
@@ -204,7 +204,7 @@ def _narrow(
     for state in range(count):  # what is lost to rounding alone would favour small sums
         if losses[state] < 1000.0 * rounding:
             losses[state] = 0.0
-    limit = np.partition(losses, keep)[keep]
+    limit = quickselect(losses.copy(), count, keep)
     below = equal = 0
     for state in range(count):
         below += losses[state] < limit
@@ -222,6 +222,15 @@ def _narrow(
             move[stored + kept] = move[stored + state]
             kept += 1
     return kept
+
+
+@kernel()
+def _longer(array: Any, size: int) -> Any:
+    """The array with room for more; numpy's own function takes seconds to compile."""
+    result = np.empty(size, np.int32)
+    for i in range(array.size):
+        result[i] = array[i]
+    return result
 
 
 @kernel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from occamroute._compiled import kernel
+from occamroute._compiled import kernel, quickselect
 
 __all__ = ["select", "sort_within"]
 
@@ -16,26 +16,7 @@ def select(given: Any, count: int, rank: int, values: Any) -> float:
     """The value of the given rank (from 0) among the first ``count``; ``values`` is space for as many."""
     for i in range(count):
         values[i] = given[i]
-    low, high = 0, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        left, right = low, high
-        while left <= right:
-            while values[left] < pivot:
-                left += 1
-            while values[right] > pivot:
-                right -= 1
-            if left <= right:
-                values[left], values[right] = values[right], values[left]
-                left += 1
-                right -= 1
-        if rank <= right:
-            high = right
-        elif rank >= left:
-            low = left
-        else:
-            break
-    return float(values[rank])
+    return quickselect(values, count, rank)
 
 
 @kernel()
