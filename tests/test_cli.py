@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -130,6 +131,27 @@ def test_demo(tmp_path: Path) -> None:
     assert "<svg" in page
     assert "https://" not in page
     assert "src=" not in page
+
+
+def test_an_interrupted_plan_leaves_nothing(folder: Path) -> None:
+    """Ctrl-C in the middle: the exit code that shells expect, no traceback, no file."""
+    words = ["plan", "cifar10", "queries.npy", "--budget", "1", "--out", "never.parquet"]
+    command = [sys.executable, "-m", "occamroute", *words]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert not list(folder.glob("*never*")) + list(folder.glob(".*never*"))
+
+
+def test_a_reader_may_stop_reading(folder: Path) -> None:
+    """Output into a pipe that closes early is no error worth a traceback."""
+    command = f"{sys.executable} -m occamroute frontier profile.parquet queries.npy | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "%" in done.stdout
 
 
 def test_help_is_quick(tmp_path: Path) -> None:

@@ -9,21 +9,16 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command; whatever is wrong becomes one sentence and an exit code."""
-    from occamroute.cli._app import app
-    from occamroute.errors import BudgetTooSmallError, CertificateError, OccamError
-
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that knows only ASCII still shows what it can
             stream.reconfigure(errors="replace")
+
+    from occamroute.cli._app import app
+    from occamroute.errors import BudgetTooSmallError, CertificateError, OccamError
+
     try:
         app()
     except OccamError as error:
         sys.stderr.write(f"occamroute: {error}\n")
         codes = {BudgetTooSmallError: 3, CertificateError: 4}
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
-    except KeyboardInterrupt:
-        sys.stderr.write("occamroute: interrupted; nothing half-written was left.\n")
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone: nothing more to say
-        sys.stderr.close()
-        sys.exit(141)
