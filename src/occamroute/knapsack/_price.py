@@ -11,15 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from occamroute._arrays import BoolArray, FloatArray, IntArray
-from occamroute.executors.local import over_blocks
+from occamroute.executors.local import over_blocks, thread_count
 from occamroute.knapsack._kernels import demand, hull_steps, tie_keys
 
 __all__ = ["Greedy", "Steps", "all_steps", "greedy"]
 
 SAMPLE = 1 << 14
 BLOCK = 1 << 15
+LARGE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class Steps:
         positive float sorts like its bits) give way to its position.
         """
         bits = np.uint64(self.ratio.size.bit_length())
-        keys = self.ratio.view(np.uint64) >> bits << bits | np.arange(self.ratio.size, dtype=np.uint64)
-        keys.sort()
-        order = (keys & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)[::-1]
+        keys = ~self.ratio.view(np.uint64) >> bits << bits | np.arange(self.ratio.size, dtype=np.uint64)
+        keys = _sorted(keys)
+        order = (keys & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
         ratio = self.ratio[order]
         if (ratio[1:] > ratio[:-1]).any():  # some differ only in the bits that gave way: nearly sorted
             order = order[np.argsort(-ratio, kind="stable")]
@@ -76,19 +78,38 @@ def all_steps(
     """The listed rows' options once all steps above ``high`` are taken, and their steps down to ``low``."""
     base = np.empty(rows.size, np.int64)
 
+    # A million queries have some millions of steps: small numbers, since moving them is what takes the time.
+    small = np.int16 if value.shape[1] < 2**15 else np.int32
+
     def block(start: int, stop: int) -> tuple[FloatArray, IntArray, IntArray, IntArray, IntArray]:
         most = (stop - start) * (value.shape[1] - 1)
-        found = (np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32),
-                 np.empty(most, np.int32), np.empty(most, np.int32))  # fmt: skip
+        ratio, units, place = np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32)
+        source, target = np.empty(most, small), np.empty(most, small)
         part = rows[start:stop]
+        found = (ratio, units, place, source, target)
         count = hull_steps(value, cost, part, high, low, stepped, base[start:stop], found)
-        ratio, units, place, source, target = (array[:count] for array in found)
-        return ratio.copy(), units.copy(), part[place], source.copy(), target.copy()
+        row = part.astype(np.int32)[place[:count]]
+        return ratio[:count], units[:count], row, source[:count], target[:count]
 
     if rows.size == 0:
         return base, Steps(*block(0, 0))
     blocks = over_blocks(block, rows.size, block=BLOCK)
     return base, Steps(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _sorted(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The keys, which all differ, sorted: where they are many, in parts between pivots, one for each thread."""
+    parts = thread_count() if keys.size > LARGE else 1
+    sample = np.sort(keys[:: max(1, keys.size // 4096)])
+    pivots = [sample[place * sample.size // parts] for place in range(1, parts)]
+    pieces = []
+    for pivot in pivots:
+        below = keys < pivot
+        pieces.append(keys[below])
+        keys = keys[~below]
+    pieces.append(keys)
+    over_blocks(lambda start, stop: pieces[start].sort(), len(pieces), block=1)
+    return np.concatenate(pieces)
 
 
 def _sum(cost: IntArray, rows: IntArray, choice: IntArray) -> int:
@@ -104,7 +125,7 @@ def _take(steps: Steps, choice: IntArray, spent: int, room: int, low: float, see
     if fitting == order.size:
         return Greedy(choice, spent, price)
     tied = np.flatnonzero(steps.ratio == price)
-    tied = tied[np.argsort(tie_keys(steps.row[tied], seed), kind="stable")]
+    tied = tied[np.argsort(tie_keys(steps.row[tied].astype(np.int64), seed), kind="stable")]
     tied = tied[: np.searchsorted(np.cumsum(steps.cost[tied]), room - spent, side="right")]
     spent += _apply(steps, choice, np.sort(tied))
     return Greedy(choice, spent, price)
