@@ -237,6 +237,12 @@ def test_absurd_budgets_are_refused_at_once(budget: Decimal | int) -> None:
         oc.solve([[1.0]], [1.0], budget)
 
 
+@pytest.mark.parametrize("budget", [0.1, Decimal("0.1"), Fraction(1, 10), np.float32(0.1)])
+def test_a_budget_spent_to_the_last_digit_is_stated_as_it_is(budget: float) -> None:
+    """A tenth is a tenth in every type: its float, which is a little more in binary, is not rounded away."""
+    assert oc.solve([[0.0, 1.0]], [0.0, 0.1], budget).cost == 0.1
+
+
 def test_stated_cost_is_never_above_a_budget_of_many_digits() -> None:
     """A budget that no float holds: the float that states the cost rounds to its side."""
     random = np.random.default_rng(0)
@@ -245,6 +251,6 @@ def test_stated_cost_is_never_above_a_budget_of_many_digits() -> None:
         choice = random.integers(0, 3, 5)
         budget = sum(Fraction(repr(float(cost[option]))) for option in choice) + Fraction(1, 10**30)
         try:
-            assert Fraction(oc.solve(random.random((5, 3)), cost, budget).cost) <= budget
+            assert Fraction(repr(oc.solve(random.random((5, 3)), cost, budget).cost)) <= budget
         except oc.BudgetTooSmallError:
             continue

@@ -72,7 +72,7 @@ def _certified(problem: Problem, value: FloatArray, answer: Answer) -> Solution:
     return Solution(
         choice=answer.choice,
         value=reached,
-        cost=problem.price_of(problem.paid(answer.choice)),
+        cost=problem.cost_of(problem.paid(answer.choice)),
         bound=bound,
         gap=relative_gap(bound, reached),
         price=answer.price / float(problem.units.size) if math.isfinite(answer.price) else 0.0,

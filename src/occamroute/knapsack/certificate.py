@@ -62,9 +62,9 @@ def check(problem: Problem, choice: IntArray, stated: Certificate) -> None:
     _check_choice(problem, choice)
     paid = sum(int(units) for units in _chosen(problem.unit_costs, choice))
     if paid > problem.room:
-        raise CertificateError("cost", f"at most {problem.budget}", problem.price_of(paid))
-    if problem.price_of(paid) != stated.cost:
-        raise CertificateError("cost", stated.cost, problem.price_of(paid))
+        raise CertificateError("cost", f"at most {problem.budget}", problem.cost_of(paid))
+    if problem.cost_of(paid) != stated.cost:
+        raise CertificateError("cost", stated.cost, problem.cost_of(paid))
     chosen = _chosen(problem.value, choice)
     total = math.fsum(chosen)
     worst = float(min(chosen))

@@ -130,13 +130,11 @@ class Problem:
         least = self.unit_costs.min(axis=1)
         return int(least[0]) * self.shape[0] if least.size == 1 else int(least.sum())
 
-    def price_of(self, units: int) -> float:
-        """The same as a float that is never above the budget if the amount is not."""
+    def cost_of(self, units: int) -> float:
+        """The same as a float, which never means more than the budget if the amount is not above it."""
         total = self.total(units)
         amount = float(total)
-        if isinstance(self.budget, float | int) or total > exact(self.budget):
-            return amount
-        while Fraction(amount) > exact(self.budget):
+        while exact(amount) > exact(self.budget) >= total:
             amount = math.nextafter(amount, 0.0)
         return amount
 
