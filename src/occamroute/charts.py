@@ -1,22 +1,25 @@
-"""Arrays to SVG: one chart of lines and points, readable on light and dark pages, with nothing to load."""
+"""Arrays to SVG: lines and points, stacked bars, heat maps; readable on light and dark pages, with nothing to load."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from occamroute._arrays import FloatArray
 
-__all__ = ["Series", "line_chart", "log_ticks", "nice_ticks"]
+__all__ = ["Series", "heat_map", "line_chart", "log_ticks", "nice_ticks", "stacked_bars"]
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 20, 56
 # Distinct also without colour vision (Okabe and Ito).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor")
+# More lines than this have their names below the picture, where they cover nothing.
+NAMES_INSIDE = 5
 STYLE = """
 .occam-chart { font: 13px system-ui, sans-serif; --ink: #1f2933; --faint: #d9dee4; max-width: 100%; height: auto }
+.occam-chart { color: var(--ink) }
 .occam-chart text { fill: var(--ink) } .occam-chart .grid { stroke: var(--faint) }
 .occam-chart .axis { stroke: var(--ink) }
 @media (prefers-color-scheme: dark) { .occam-chart { --ink: #e4e7eb; --faint: #3e4c59 } }
@@ -25,7 +28,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Series:
-    """One line, or points alone, with its name in the legend."""
+    """One line, or points alone, with its name in the legend; ``labels`` are written beside the points."""
 
     name: str
     x: FloatArray | Sequence[float]
@@ -33,6 +36,7 @@ class Series:
     line: bool = True
     points: bool = False
     dashed: bool = False
+    labels: Sequence[str] = ()
 
 
 def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:
@@ -63,23 +67,116 @@ def line_chart(
     x_format: Callable[[float], str] = "{:g}".format,
     y_format: Callable[[float], str] = "{:g}".format,
     log_x: bool = False,
+    log_y: bool = False,
+    x_ticks: Sequence[float] | None = None,
+    names_below: bool | None = None,
 ) -> str:
-    """An SVG picture of the series; ``title`` is read out by screen readers."""
+    """An SVG picture of the series; ``title`` is read out by screen readers.
+
+    ``x_ticks`` sets the marks on the axis; ``names_below`` puts the legend under the picture, as is done anyway
+    for many series.
+    """
     xs = [float(x) for one in series for x in one.x]
     ys = [float(y) for one in series for y in one.y]
-    x_ticks = log_ticks(min(xs), max(xs)) if log_x else nice_ticks(min(xs), max(xs), 8)
-    y_ticks = nice_ticks(min(ys), max(ys))
-    across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT, log=log_x)
-    up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    body = [_axes(x_ticks, y_ticks, across, up, x_format, y_format, x_label, y_label)]
+    marks = list(x_ticks) if x_ticks else log_ticks(min(xs), max(xs)) if log_x else nice_ticks(min(xs), max(xs), 8)
+    y_ticks = _decades(min(ys), max(ys)) if log_y else nice_ticks(min(ys), max(ys))
+    across = _scale(marks[0], marks[-1], LEFT, WIDTH - RIGHT, log=log_x)
+    up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP, log=log_y)
+    body = [_axes(marks, y_ticks, across, up, x_format, y_format, x_label, y_label)]
     for index, one in enumerate(series):
         body.append(_drawn(one, COLOURS[index % len(COLOURS)], across, up))
-    body.append(_legend(series))
+    if names_below or (names_below is None and len(series) > NAMES_INSIDE):
+        body.append(_legend(series, LEFT, HEIGHT + 8, columns=2))
+        return _svg(body, title, HEIGHT + 18 * math.ceil(len(series) / 2) + 8)
+    body.append(_legend(series, WIDTH - RIGHT - 250, HEIGHT - BOTTOM - 18 * len(series) - 8))
+    return _svg(body, title, HEIGHT)
+
+
+def stacked_bars(
+    groups: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    y_format: Callable[[float], str] = "{:g}".format,
+) -> str:
+    """A bar for each group, made of a part for each name; ``parts`` maps a name to its part in each bar."""
+    totals = [sum(column) for column in zip(*parts.values(), strict=True)]
+    y_ticks = nice_ticks(0.0, max(totals))
+    up = _scale(0.0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    step = (WIDTH - LEFT - RIGHT) / len(groups)
+    centres = [LEFT + step * (index + 0.5) for index in range(len(groups))]
+    places = dict(enumerate(centres))
+    body = [
+        _axes(list(places), y_ticks, lambda x: places[int(x)], up, lambda x: groups[int(x)], y_format, x_label, y_label)
+    ]
+    floors = [0.0] * len(groups)
+    for index, (name, values) in enumerate(parts.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        bars = []
+        for group, value in enumerate(values):
+            low, high = up(floors[group]), up(floors[group] + value)
+            bars.append(
+                f'<rect x="{centres[group] - 0.35 * step:.1f}" y="{high:.1f}" width="{0.7 * step:.1f}" '
+                f'height="{low - high:.1f}" fill="{colour}"/>'
+            )
+            floors[group] += value
+        body.append(f"<g><title>{escape(name)}</title>{''.join(bars)}</g>")
+    named = [Series(name, (), (), line=False, points=True) for name in parts]
+    body.append(_legend(named, LEFT, HEIGHT + 8, columns=2))
+    return _svg(body, title, HEIGHT + 18 * math.ceil(len(named) / 2) + 8)
+
+
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: FloatArray | Sequence[Sequence[float]],
+    *,
+    title: str,
+    row_label: str,
+    column_label: str,
+    text: Callable[[float], str] = "{:.2g}".format,
+) -> str:
+    """A table of coloured cells, the darker the higher, each with its number in it."""
+    left, top = 150, 72
+    wide, high = min(96.0, (WIDTH - left - RIGHT) / len(columns)), 34.0
+    largest = max((float(value) for line in values for value in line), default=0.0) or 1.0
+    body = [
+        f'<text x="{left + wide * len(columns) / 2:.1f}" y="18" text-anchor="middle">{escape(column_label)}</text>',
+        f'<text x="{left - 8}" y="18" text-anchor="end">{escape(row_label)}</text>',
+    ]
+    for column, name in enumerate(columns):
+        x = left + wide * (column + 0.5)
+        # Every second name a line higher, so that long ones do not meet.
+        height = top - 12 - 18 * (column % 2)
+        body.append(f'<text x="{x:.1f}" y="{height}" text-anchor="middle">{escape(name)}</text>')
+    for row, (name, line) in enumerate(zip(rows, values, strict=True)):
+        y = top + high * row
+        body.append(f'<text x="{left - 8}" y="{y + high / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+        for column, value in enumerate(map(float, line)):
+            x, shade = left + wide * column, max(0.0, value / largest)
+            ink = ' style="fill: #fff"' if shade > 0.8 else ""
+            body.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 2:.1f}" height="{high - 2:.1f}" fill="{COLOURS[0]}" '
+                f'fill-opacity="{shade:.3f}"/><text x="{x + wide / 2:.1f}" y="{y + high / 2 + 4:.1f}" '
+                f'text-anchor="middle"{ink}>{escape(text(value))}</text>'
+            )
+    return _svg(body, title, int(top + high * len(rows) + 8))
+
+
+def _svg(body: Sequence[str], title: str, height: int) -> str:
     return (
-        f'<svg class="occam-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="occam-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>{''.join(body)}</svg>"
     )
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten that cover a range of positive numbers."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
 def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:
@@ -121,19 +218,25 @@ def _drawn(one: Series, colour: str, across: Callable[[float], float], up: Calla
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
     if one.points:
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in places]
+    for label, (x, y) in zip(one.labels, places, strict=False):
+        # Towards the middle, where there is room for it.
+        side, shift = ("end", -7) if x > WIDTH / 2 else ("start", 7)
+        parts.append(f'<text x="{x + shift:.1f}" y="{y - 7:.1f}" text-anchor="{side}">{escape(label)}</text>')
     return f"<g><title>{escape(one.name)}</title>{''.join(parts)}</g>"
 
 
-def _legend(series: Sequence[Series]) -> str:
+def _legend(series: Sequence[Series], left: float, top: float, *, columns: int = 1) -> str:
     parts = []
-    x, top = WIDTH - RIGHT - 250, HEIGHT - BOTTOM - 18 * len(series) - 8
     for index, one in enumerate(series):
-        y = top + 18 * index
+        x = left + (WIDTH - LEFT - RIGHT) / columns * (index % columns)
+        y = top + 18 * (index // columns)
         colour = COLOURS[index % len(COLOURS)]
         if one.line:
             dash = ' stroke-dasharray="6 4"' if one.dashed else ""
-            parts.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"{dash}/>')
+            parts.append(
+                f'<line x1="{x:g}" x2="{x + 24:g}" y1="{y:g}" y2="{y:g}" stroke="{colour}" stroke-width="2"{dash}/>'
+            )
         if one.points:
-            parts.append(f'<circle cx="{x + 12}" cy="{y}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 32}" y="{y + 4}">{escape(one.name)}</text>')
+            parts.append(f'<circle cx="{x + 12:g}" cy="{y:g}" r="4" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 32:g}" y="{y + 4:g}">{escape(one.name)}</text>')
     return "".join(parts)
