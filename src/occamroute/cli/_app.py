@@ -10,6 +10,7 @@ from occamroute._version import __version__
 from occamroute.cli.demo import demo
 from occamroute.cli.frontier import frontier
 from occamroute.cli.plan import plan
+from occamroute.cli.study import study
 from occamroute.cli.verify import verify
 
 __all__ = ["app"]
@@ -42,4 +43,5 @@ def _options(
 app.command()(demo)
 app.command()(plan)
 app.command()(frontier)
+app.command()(study)
 app.command()(verify)
