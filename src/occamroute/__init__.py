@@ -3,14 +3,15 @@
 The public names in the order of the pipeline::
 
     Profile, success, load_dataset          what each classifier did on labelled queries
-    SampledNeighbors, BaggedNeighbors       how success is estimated for new ones
+    SampledNeighbors, BaggedNeighbors, …    how success is estimated for new ones
     estimate → Estimate                     each classifier's probability of success, query by query
     Estimate.plan → Plan                    who answers what, within the budget, with a certificate
     Estimate.frontier → Frontier            all budgets at once
     fit → Planner, plan → Plan              the same with everything chosen on held-out rows
     solve → Solution, Problem               the bare knapsack
     verify                                  check a plan's certificate
-    save, load                              profiles, plans and frontiers as Parquet files
+    compare → Report                        against every baseline, on queries whose success is known
+    save, load                              profiles, plans, frontiers and reports as Parquet files
 
 Importing starts nothing: each name is loaded at its first use.
 """
@@ -33,7 +34,9 @@ from occamroute.errors import (
 
 if TYPE_CHECKING:
     from occamroute.datasets import load_dataset
-    from occamroute.estimation import BaggedNeighbors, Mixture, SampledNeighbors
+    from occamroute.estimation import BaggedNeighbors, Forest, KernelRidge, Mixture, SampledNeighbors
+    from occamroute.evaluation.comparing import compare
+    from occamroute.evaluation.reports import Report
     from occamroute.knapsack import Problem, Solution, solve
     from occamroute.planning.estimates import Estimate, estimate
     from occamroute.planning.fitting import Planner, fit, plan
@@ -47,20 +50,24 @@ __all__ = [
     "BudgetTooSmallError",
     "CertificateError",
     "Estimate",
+    "Forest",
     "Frontier",
     "InvalidInputError",
+    "KernelRidge",
     "Mixture",
     "OccamError",
     "Plan",
     "Planner",
     "Problem",
     "Profile",
+    "Report",
     "SampledNeighbors",
     "Solution",
     "SolverError",
     "StorageError",
     "UnknownNameError",
     "__version__",
+    "compare",
     "estimate",
     "fit",
     "load",
@@ -75,14 +82,18 @@ __all__ = [
 _HOMES = {
     "BaggedNeighbors": "estimation",
     "Estimate": "planning.estimates",
+    "Forest": "estimation",
     "Frontier": "planning.frontiers",
+    "KernelRidge": "estimation",
     "Mixture": "estimation",
     "Plan": "planning.plans",
     "Planner": "planning.fitting",
     "Problem": "knapsack",
     "Profile": "profiles",
+    "Report": "evaluation.reports",
     "SampledNeighbors": "estimation",
     "Solution": "knapsack",
+    "compare": "evaluation.comparing",
     "estimate": "planning.estimates",
     "fit": "planning.fitting",
     "load": "storage",

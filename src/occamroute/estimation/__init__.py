@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation.bagged import BaggedNeighbors
 from occamroute.estimation.base import Estimator
+from occamroute.estimation.forest import Forest
+from occamroute.estimation.kernel import KernelRidge
 from occamroute.estimation.mixture import Mixture
 from occamroute.estimation.sampled import SampledNeighbors
 
-__all__ = ["BaggedNeighbors", "Estimator", "Mixture", "SampledNeighbors", "make_estimator"]
+__all__ = ["BaggedNeighbors", "Estimator", "Forest", "KernelRidge", "Mixture", "SampledNeighbors", "make_estimator"]
 
 ESTIMATORS: dict[str, Callable[[], Estimator]] = {
     "sampled": SampledNeighbors,
     "bagged": BaggedNeighbors,
+    "forest": Forest,
+    "forest_regularized": partial(Forest, regularized=True),
+    "kernel": KernelRidge,
     "mixture": Mixture,
 }
 

@@ -7,45 +7,75 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
-from occamroute._arrays import FloatArray, IntArray
-from occamroute.estimation import BaggedNeighbors, Mixture, SampledNeighbors
+from occamroute._arrays import BoolArray, FloatArray, IntArray
+from occamroute.estimation import BaggedNeighbors, Forest, KernelRidge, SampledNeighbors
 from occamroute.estimation.bagged import rank_weights
+from occamroute.estimation.kernel import cross_fit
 from occamroute.neighbors import METRICS, PoolIndex
+from occamroute.planning.combining import Combination, tuned_combination
 from occamroute.planning.estimates import predicted
 from occamroute.profiles import Profile
 
-__all__ = ["Candidate", "Folds", "candidates", "number_of_searches"]
+__all__ = ["Candidate", "Folds", "Member", "candidates", "cross_fitted", "number_of_steps", "sampled_member"]
 
 # The pool divided by the sample size: about how many neighbours share an estimate.
-SMOOTHINGS = (10, 20, 40, 80, 160)
+SMOOTHINGS = (10, 40, 160)
 FOLDS = 5
 # Rows that a choice is judged on, spread over the folds. Pools are never thinned out.
 HELD_OUT = 20_000
 # The weight of far neighbours that a choice does without; plans are made with all but a millionth of it.
 TAIL = 1e-2
+# Trees that a choice is judged with; plans are made with a hundred.
+TREES = 40
+# How much of a stack's deviation from the mixture is believed.
+BELIEFS = (1.0, 0.7, 0.5, 0.3)
+# Members of a stack with less weight than this are left out.
+LEAST_WEIGHT = 0.02
+
+
+@dataclass(frozen=True)
+class Member:
+    """An estimator with its knobs: ``make(n)`` builds it for a pool of n rows."""
+
+    label: str
+    make: Callable[[int], Any] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """An estimator with its knobs: ``make(n)`` builds it for a pool of n rows.
+    """A way to estimate success: the mixture, plus weighted deviations of some estimators from it.
 
-    ``success`` (held-out rows, M) are its estimates where it was fitted without their fold, and ``sigma`` (M,)
-    the spread of their error.
+    Without an extractor it is the mixture itself. ``success`` (held-out rows, M) are its estimates where its
+    members were fitted without their fold, ``truth`` what answers really reach there, and ``sigma`` (M,) the
+    spread of their difference. ``combination`` says how the extractor takes part in the answers, if it does.
     """
 
     extractor: str | None
-    make: Callable[[int], Any]
+    members: tuple[tuple[Member, float], ...]
+    combination: Combination | None
     success: FloatArray = field(repr=False)
-    sigma: FloatArray = field(repr=False)
+    truth: FloatArray = field(repr=False)
+
+    @property
+    def sigma(self) -> FloatArray:
+        """The spread of the estimates' error, (M,)."""
+        return np.asarray((self.truth - self.success).std(axis=0))
+
+    @property
+    def stacked(self) -> bool:
+        """Whether it is a stack, or something less than a whole estimator."""
+        return len(self.members) > 1 or any(weight != 1.0 for _, weight in self.members)
 
 
 @dataclass(frozen=True)
 class Folds:
-    """Rows to estimate on (``held``, by fold) and the rows to fit on for each."""
+    """Rows to estimate on (``held``, by fold), the rows to fit on for each, and which rows belong together."""
 
     held: tuple[IntArray, ...]
     pools: tuple[IntArray, ...]
+    blocks: IntArray
 
     @classmethod
     def draw(cls, profile: Profile, random: np.random.Generator) -> Folds:
@@ -58,55 +88,144 @@ class Folds:
             rows = np.flatnonzero(fold == number)
             held.append(np.sort(random.permutation(rows)[: -(-HELD_OUT // count)]))
             pools.append(np.flatnonzero(fold != number))
-        return cls(tuple(held), tuple(pools))
+        return cls(tuple(held), tuple(pools), blocks)
 
     @property
     def rows(self) -> IntArray:
         """All held-out rows, in the order of the folds."""
         return np.concatenate(self.held)
 
+    @property
+    def first_half(self) -> BoolArray:
+        """Which held-out rows are in every other fold: what one half chooses, the other may judge."""
+        return np.concatenate([np.full(held.size, number % 2 == 0) for number, held in enumerate(self.held)])
+
+    def whole(self, rows: int) -> list[IntArray]:
+        """All rows of each fold, those that are not held out too."""
+        return [np.setdiff1d(np.arange(rows), pool) for pool in self.pools]
+
     def __iter__(self) -> Iterator[tuple[IntArray, IntArray]]:
         return iter(zip(self.pools, self.held, strict=True))
 
 
-def number_of_searches(profile: Profile) -> int:
+def number_of_steps(profile: Profile) -> int:
     """How many times ``candidates`` reports that it has come further."""
-    return len(profile.feature_sets) * (len(METRICS) + 1)
+    return len(profile.feature_sets) * (len(METRICS) + 4)
 
 
-def candidates(profile: Profile, folds: Folds, tick: Callable[[], None]) -> Iterator[Candidate]:
-    """Everything to choose from: no features first, then for each feature set the paper's way and the bagged one."""
-    yield _candidate(profile, folds, None, lambda rows: Mixture(), _cross_fit(profile, folds, None, Mixture))
-    for name in profile.feature_sets:
-        yield _candidate(
-            profile, folds, name, lambda rows: SampledNeighbors(),
-            _cross_fit(profile, folds, name, SampledNeighbors),
-        )  # fmt: skip
+def candidates(
+    profile: Profile, folds: Folds, tick: Callable[[], None], *, combine: bool, seed: int
+) -> Iterator[Candidate]:
+    """Everything to choose from: no features first, then for each feature set its estimators and their stacks."""
+    means = np.concatenate([np.tile(profile.success[pool].mean(axis=0), (held.size, 1)) for pool, held in folds])
+    plain = profile.success[folds.rows]
+    yield Candidate(None, (), None, means, plain)
+    for extractor, features in profile.feature_sets.items():
+        combination = tuned_combination(profile, extractor, folds.whole(len(profile))) if combine else None
+        targets = profile.success if combination is None else np.hstack([profile.success, combination.success])
+        tables = list(held_out_estimates(features, targets, folds, tick, seed=seed))
+        options = len(profile.names)
+        for part, combined in enumerate((None, combination) if combination is not None else (None,)):
+            columns = slice(part * options, (part + 1) * options)
+            truth = targets[folds.rows][:, columns]
+            own = [(member, table[:, columns]) for member, table in tables]
+            yield from _of_one_set(extractor, combined, own, truth, folds)
+
+
+def _of_one_set(
+    extractor: str,
+    combination: Combination | None,
+    tables: list[tuple[Member, FloatArray]],
+    truth: FloatArray,
+    folds: Folds,
+) -> Iterator[Candidate]:
+    """Each estimator alone, and their stack, more or less of it believed."""
+    for member, table in tables:
+        yield Candidate(extractor, ((member, 1.0),), combination, table, truth)
+    half = folds.first_half
+    mean = truth.mean(axis=0)
+    stacked = np.empty_like(truth)
+    for rows in (half, ~half):
+        weights = _stack_weights([table[~rows] for _, table in tables], truth[~rows])
+        stacked[rows] = mean + sum(
+            weight * (table[rows] - mean) for weight, (_, table) in zip(weights, tables, strict=True)
+        )
+    weights = _stack_weights([table for _, table in tables], truth)
+    members = [(member, float(weight)) for weight, (member, _) in zip(weights, tables, strict=True)]
+    kept = [(member, weight) for member, weight in members if weight >= LEAST_WEIGHT]
+    for belief in BELIEFS if kept else ():
+        yield Candidate(
+            extractor,
+            tuple((member, belief * weight) for member, weight in kept),
+            combination,
+            np.clip(mean + belief * (stacked - mean), 0.0, 1.0),
+            truth,
+        )
+
+
+def _stack_weights(tables: list[FloatArray], truth: FloatArray) -> FloatArray:
+    """Weights ≥ 0 of the tables' deviations from the mean that come closest to the truth's.
+
+    Only differences between classifiers count: what they share on a query decides nothing.
+    """
+    mean = truth.mean(axis=0)
+    columns = np.stack([_contrast(table - mean).ravel() for table in tables], axis=1)
+    gram = columns.T @ columns
+    scale = float(np.trace(gram)) / len(tables)
+    if scale == 0.0:
+        return np.zeros(len(tables))
+    # Least squares from the normal equations: as many equations as tables, not as rows.
+    factor = np.linalg.cholesky(gram + 1e-9 * scale * np.eye(len(tables)))
+    right = np.linalg.solve(factor, columns.T @ _contrast(truth - mean).ravel())
+    return np.asarray(nnls(factor.T, right)[0])
+
+
+def _contrast(table: FloatArray) -> FloatArray:
+    return np.asarray(table - table.mean(axis=1, keepdims=True))
+
+
+def held_out_estimates(
+    features: FloatArray, targets: FloatArray, folds: Folds, tick: Callable[[], None], *, seed: int
+) -> Iterator[tuple[Member, FloatArray]]:
+    """Each estimator with its estimates of ``targets`` (n, T) on the held-out rows, from the other folds alone."""
+    yield sampled_member(), cross_fitted(features, targets, folds, SampledNeighbors)
+    tick()
+    for metric in METRICS:
+        yield from _bagged(features, targets, folds, metric)
         tick()
-        for metric in METRICS:
-            yield from _bagged(profile, folds, name, metric)
-            tick()
+    for standardize in (False, True):
+        table, ridge = cross_fit(features, targets, list(folds), standardize=standardize, seed=seed)
+        yield _kernel(ridge, standardize, seed), np.clip(table, 0.0, 1.0)
+        tick()
+    forest = Member("forest", lambda rows: Forest(regularized=True, random_splits=True, seed=seed))
+    fewer = Forest(TREES, regularized=True, random_splits=True, seed=seed)
+    yield forest, cross_fitted(features, targets, folds, lambda: fewer)
+    tick()
 
 
-def _candidate(
-    profile: Profile, folds: Folds, extractor: str | None, make: Callable[[int], Any], success: FloatArray
-) -> Candidate:
-    return Candidate(extractor, make, success, np.asarray((profile.success[folds.rows] - success).std(axis=0)))
+def sampled_member() -> Member:
+    """The paper's estimator with its defaults."""
+    return Member("sampled", lambda rows: SampledNeighbors())
 
 
-def _cross_fit(profile: Profile, folds: Folds, extractor: str | None, make: Callable[[], Any]) -> FloatArray:
+def cross_fitted(features: FloatArray, targets: FloatArray, folds: Folds, make: Callable[[], Any]) -> FloatArray:
     """Estimates on each fold's held-out rows by an estimator fitted on the other folds."""
-    features = profile.feature_sets[extractor] if extractor else profile.success
     tables = [
-        predicted(make().fit(features[pool], profile.success[pool]), features[held], len(profile.names))[0]
+        predicted(make().fit(features[pool], targets[pool]), features[held], targets.shape[1])[0]
         for pool, held in folds
     ]
     return np.concatenate(tables)
 
 
-def _bagged(profile: Profile, folds: Folds, extractor: str, metric: str) -> Iterator[Candidate]:
+def _kernel(ridge: float, standardize: bool, seed: int) -> Member:
+    label = f"kernel ridge {ridge:.2g}, {'standardised' if standardize else 'as given'}"
+    return Member(label, lambda rows: KernelRidge(ridge, standardize=standardize, seed=seed))
+
+
+def _bagged(
+    features: FloatArray, targets: FloatArray, folds: Folds, metric: str
+) -> Iterator[tuple[Member, FloatArray]]:
     """One search of each fold serves every smoothing."""
-    features = profile.feature_sets[extractor]
     tables = []
     for pool, held in folds:
         weights = [_ranks(pool.size, smoothing) for smoothing in SMOOTHINGS]
@@ -114,13 +233,16 @@ def _bagged(profile: Profile, folds: Folds, extractor: str, metric: str) -> Iter
         for row, ranks in zip(table, weights, strict=True):
             row[: ranks.size] = ranks
         index = PoolIndex(features[pool], metric=metric)
-        tables.append(index.average(features[held], profile.success[pool], table).means)
-    for smoothing, success in zip(SMOOTHINGS, np.concatenate(tables, axis=1), strict=True):
-        yield _candidate(profile, folds, extractor, _bagged_maker(smoothing, metric), success)
+        tables.append(index.average(features[held], targets[pool], table).means)
+    for smoothing, estimates in zip(SMOOTHINGS, np.concatenate(tables, axis=1), strict=True):
+        yield _neighbours(smoothing, metric), np.clip(estimates, 0.0, 1.0)
 
 
-def _bagged_maker(smoothing: int, metric: str) -> Callable[[int], BaggedNeighbors]:
-    return lambda rows: BaggedNeighbors(_sample_size(rows, smoothing), metric)
+def _neighbours(smoothing: int, metric: str) -> Member:
+    return Member(
+        f"bagged {metric}, about {smoothing} neighbours",
+        lambda rows: BaggedNeighbors(_sample_size(rows, smoothing), metric),
+    )
 
 
 def _ranks(pool: int, smoothing: int) -> FloatArray:

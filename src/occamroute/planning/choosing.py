@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray
+from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
 from occamroute.planning.candidates import Candidate, Folds
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 
-__all__ = ["PENALTIES", "Choice", "best_choice"]
+__all__ = ["PENALTIES", "Choice", "Trial", "best_choice", "least_share", "trial"]
 
+# The paper's λ; 0 is no penalty.
 PENALTIES = (0.0, 0.1, 0.3, 1.0, 3.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What a plan from a candidate reached on each held-out row (``outcome``), and what it had estimated."""
+
+    candidate: Candidate
+    penalty: float
+    outcome: FloatArray = field(repr=False)
+    estimated: FloatArray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class Choice:
     """What is best at a budget on held-out rows, and what it honestly reached there.
 
     ``accuracy`` is cross-fitted: each half of the held-out rows is scored with what the other half would have
-    chosen. ``estimated`` is the mean of the chosen estimates there, ``spread`` the standard deviation of a
-    single row's success around its estimate.
+    chosen. ``correction`` takes the mean of chosen estimates to it, and ``error`` is the standard error of that.
+    ``spread`` is the standard deviation of a single row's success around its estimate. ``why`` says in a sentence
+    what was chosen over what, and ``others`` what the best of each other kind reached.
     """
 
     candidate: Candidate
     penalty: float
     accuracy: float
-    mixture_accuracy: float | None
-    estimated: float
+    correction: float
+    error: float
     spread: float
+    why: str
+    others: dict[str, float]
 
 
 def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, *, seed: int) -> Choice:
@@ -42,72 +57,161 @@ def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], sh
 
     Where the new queries are cheaper than the profile's, the least budget that answers held-out rows is used.
     """
-    truth = profile.success[folds.rows]
     allowed = list(allowed)
-    share = max(share, min(_least_share(profile, folds, candidate) for candidate in allowed))
+    share = max(share, min(least_share(profile, folds, candidate) for candidate in allowed))
     trials = [
-        trial
+        made
         for candidate in allowed
-        for penalty in (PENALTIES if candidate.extractor else PENALTIES[:1])
-        if (trial := _trial(profile, folds, candidate, penalty, share, truth, seed)) is not None
+        for penalty in (PENALTIES if _penalised(candidate) else PENALTIES[:1])
+        if (made := trial(profile, folds, candidate, penalty, share, seed=seed)) is not None
     ]
-    outcomes = np.stack([outcome for *_, outcome, _ in trials])
-    mixture = next((index for index, (one, *_) in enumerate(trials) if one.extractor is None), None)
-    halves = np.random.default_rng(seed).permutation(truth.shape[0]) % 2 == 0
-    honest = [outcomes[_preferred(outcomes[:, ~half], mixture), half].sum() for half in (halves, ~halves)]
-    candidate, penalty, outcome, estimated = trials[_preferred(outcomes, mixture)]
+    contest = _Contest(trials, folds)
+    chosen, why = contest.winner()
+    made = trials[chosen]
     return Choice(
-        candidate,
-        penalty,
-        accuracy=float(sum(honest) / truth.shape[0]),
-        mixture_accuracy=None if mixture is None else float(outcomes[mixture].mean()),
-        estimated=float(estimated.mean()),
-        spread=float((outcome - estimated).std()),
+        made.candidate,
+        made.penalty,
+        accuracy=contest.honest,
+        correction=contest.honest - float(made.estimated.mean()),
+        error=_standard_error(made.outcome - made.estimated, folds.blocks[folds.rows]),
+        spread=float((made.outcome - made.estimated).std()),
+        why=why,
+        others=contest.others(),
     )
 
 
-def _least_share(profile: Profile, folds: Folds, candidate: Candidate) -> Fraction:
+def least_share(profile: Profile, folds: Folds, candidate: Candidate) -> Fraction:
     """The least budget per query with which a candidate can plan the held-out rows."""
     problem = _problem(profile, folds, candidate, 0.0, Fraction(0))
     return problem.total(problem.cheapest) / folds.rows.size
+
+
+def trial(
+    profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction, *, seed: int
+) -> Trial | None:
+    """What a plan from this candidate reaches on the held-out rows; None if its features cannot be paid."""
+    try:
+        choice = greedy_choice(_problem(profile, folds, candidate, penalty, share), seed=seed)
+    except BudgetTooSmallError:
+        return None
+    truth = candidate.truth
+    estimated = np.take_along_axis(candidate.success, choice[:, None], axis=1)[:, 0]
+    if candidate.extractor is None:
+        # Which queries a mixture sends where is chance: score the mixture itself.
+        shares = np.bincount(choice, minlength=truth.shape[1]) / choice.size
+        return Trial(candidate, penalty, truth @ shares, estimated)
+    return Trial(candidate, penalty, np.take_along_axis(truth, choice[:, None], axis=1)[:, 0], estimated)
 
 
 def _problem(profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction) -> Problem:
     """The knapsack of the held-out rows, at a budget per query."""
     rows = folds.rows.size
     costs, overhead = charged(profile, candidate.extractor, None, rows)
-    return Problem(candidate.success - penalty * candidate.sigma, costs, share * rows, overhead=overhead)
+    value = candidate.success if penalty == 0.0 else candidate.success - penalty * candidate.sigma
+    return Problem(value, costs, share * rows, overhead=overhead)
 
 
-def _preferred(outcomes: FloatArray, mixture: int | None) -> int:
-    """The trial that is right most often; the mixture, unless the other is better by a standard error.
+def _penalised(candidate: Candidate) -> bool:
+    """Whether the paper's penalty is tried on it: on the paper's own estimator."""
+    return [member.label for member, _ in candidate.members] == ["sampled"]
 
-    ``outcomes`` is (trials, rows). What looks at features has many knobs to be lucky with, and a bill.
+
+class _Contest:
+    """Trials against each other, simpler kinds first: what is more must be better by a standard error.
+
+    What looks at features has many knobs to be lucky with, and a bill. From simple to less so: the mixture; a
+    stack of estimators; one estimator alone, since it is picked among many; answers combined with the extractor's.
     """
-    best = int(outcomes.mean(axis=1).argmax())
-    if mixture is None:
-        return best
-    gain = outcomes[best] - outcomes[mixture]
-    return best if gain.mean() * np.sqrt(gain.size) > gain.std() else mixture
+
+    def __init__(self, trials: list[Trial], folds: Folds) -> None:
+        self.trials = trials
+        self.outcomes = np.stack([trial.outcome for trial in trials])
+        self.blocks = folds.blocks[folds.rows]
+        self.all = np.ones(self.blocks.size, bool)
+        half = folds.first_half
+        self.halves = (half, ~half) if half.any() and not half.all() else (self.all, self.all)
+        self.kinds = {
+            "mixture": self._where(lambda one: one.extractor is None),
+            "stack": self._where(lambda one: one.extractor is not None and one.combination is None and one.stacked),
+            "single": self._where(
+                lambda one: one.extractor is not None and one.combination is None and not one.stacked
+            ),
+            "combined stack": self._where(lambda one: one.combination is not None and one.stacked),
+            "combined single": self._where(lambda one: one.combination is not None and not one.stacked),
+        }
+        crossed = [self._features(~half) for half in self.halves]
+        # What looks at features must also beat the mixture where it was not chosen.
+        self.transfers = all(one is not None for one in crossed) and (
+            self._cross(crossed) > self._cross([self._best("mixture", self.all)] * 2) if self.kinds["mixture"] else True
+        )
+        picked = [self._pick(~half) for half in self.halves]
+        self.honest = self._cross(picked)
+
+    def winner(self) -> tuple[int, str]:
+        """The index of the trial chosen on all rows, and why in a sentence."""
+        chosen = self._pick(self.all)
+        return chosen, self._why(chosen)
+
+    def others(self) -> dict[str, float]:
+        """Held-out accuracy of the best of each kind."""
+        found = {kind: self._best(kind, self.all) for kind in self.kinds}
+        return {kind: self._accuracy(index) for kind, index in found.items() if index is not None}
+
+    def _where(self, test: Callable[[Candidate], bool]) -> list[int]:
+        return [index for index, one in enumerate(self.trials) if test(one.candidate)]
+
+    def _accuracy(self, index: int) -> float:
+        return float(self.outcomes[index].mean())
+
+    def _cross(self, picked: list[Any]) -> float:
+        """Accuracy on both halves of what was picked for each."""
+        right = sum(float(self.outcomes[one, half].sum()) for one, half in zip(picked, self.halves, strict=True))
+        return right / sum(int(half.sum()) for half in self.halves)
+
+    def _best(self, kind: str, rows: BoolArray) -> int | None:
+        among = self.kinds[kind]
+        if not among:
+            return None
+        return among[int(self.outcomes[among][:, rows].mean(axis=1).argmax())]
+
+    def _features(self, rows: BoolArray) -> int | None:
+        """The best that looks at features."""
+        plain = self._better_of(self._best("stack", rows), self._best("single", rows), rows)
+        combined = self._better_of(self._best("combined stack", rows), self._best("combined single", rows), rows)
+        return self._better_of(plain, combined, rows)
+
+    def _pick(self, rows: BoolArray) -> int:
+        mixture, features = self._best("mixture", rows), self._features(rows)
+        if mixture is None or features is None:
+            return next(one for one in (mixture, features) if one is not None)
+        return self._better(mixture, features, rows) if self.transfers else mixture
+
+    def _better_of(self, simple: int | None, other: int | None, rows: BoolArray) -> int | None:
+        if simple is None or other is None:
+            return simple if other is None else other
+        return self._better(simple, other, rows)
+
+    def _better(self, simple: int, other: int, rows: BoolArray) -> int:
+        """The simple one, unless the other is better by more than a standard error."""
+        gain = (self.outcomes[other] - self.outcomes[simple])[rows]
+        return other if float(gain.mean()) > _standard_error(gain, self.blocks[rows]) else simple
+
+    def _why(self, chosen: int) -> str:
+        best = self._accuracy(chosen)
+        mixture, features = self._best("mixture", self.all), self._features(self.all)
+        if chosen == mixture:
+            if features is None:
+                return "no features are affordable at this budget"
+            return (
+                f"on held-out rows the best plan with features reached {100 * self._accuracy(features):.2f} %, "
+                f"not above the mixture's {100 * best:.2f} % by a standard error"
+            )
+        rest = {kind: index for kind in self.kinds if (index := self._best(kind, self.all)) not in (None, chosen)}
+        beaten = ", ".join(f"{kind} {100 * self._accuracy(index):.2f} %" for kind, index in rest.items())
+        return f"on held-out rows its plan reached {100 * best:.2f} %" + (f"; the best {beaten}" if beaten else "")
 
 
-def _trial(
-    profile: Profile,
-    folds: Folds,
-    candidate: Candidate,
-    penalty: float,
-    share: Fraction,
-    truth: FloatArray,
-    seed: int,
-) -> tuple[Candidate, float, FloatArray, FloatArray] | None:
-    """What a plan from this candidate reaches on each held-out row, and what it estimated; None if unaffordable."""
-    try:
-        choice = greedy_choice(_problem(profile, folds, candidate, penalty, share), seed=seed)
-    except BudgetTooSmallError:
-        return None
-    estimated = np.take_along_axis(candidate.success, choice[:, None], axis=1)[:, 0]
-    if candidate.extractor is None:
-        # Which queries a mixture sends where is chance: score the mixture itself.
-        shares = np.bincount(choice, minlength=truth.shape[1]) / choice.size
-        return candidate, penalty, truth @ shares, estimated
-    return candidate, penalty, np.take_along_axis(truth, choice[:, None], axis=1)[:, 0], estimated
+def _standard_error(values: FloatArray, blocks: IntArray) -> float:
+    """The standard error of a mean over rows of which those in one block belong together."""
+    deviations = np.bincount(blocks, weights=values - values.mean())
+    return float(np.sqrt((deviations**2).sum())) / values.size

@@ -18,7 +18,7 @@ from occamroute.planning.frontiers import Frontier, make_frontier
 from occamroute.planning.plans import Plan, make_plan
 from occamroute.profiles import Profile
 
-__all__ = ["Estimate", "SigmaKind", "charged", "estimate", "predicted"]
+__all__ = ["Estimate", "SigmaKind", "charged", "estimate", "looks_at_features", "predicted"]
 
 SigmaKind = Literal["error", "estimator"]
 # Held-out rows that sigma is measured on: enough to know a standard deviation to two digits.
@@ -125,7 +125,7 @@ def estimate(
     made.fit(pool, profile.success)
     spread = _sigma(estimator, profile, name, sigma, generator(seed))
     success, distance = predicted(made, queries, len(profile.names))
-    own_costs, overhead = charged(profile, name if _looks(made) else None, costs, queries.shape[0])
+    own_costs, overhead = charged(profile, name if looks_at_features(made) else None, costs, queries.shape[0])
     return Estimate(
         names=profile.names,
         costs=own_costs,
@@ -138,7 +138,7 @@ def estimate(
             "version": __version__,
             "profile": profile.fingerprint,
             "estimator": repr(made),
-            "extractor": name if _looks(made) else None,
+            "extractor": name if looks_at_features(made) else None,
             "sigma": sigma,
         },
     )
@@ -210,7 +210,8 @@ def predicted(estimator: Any, queries: FloatArray, options: int) -> tuple[FloatA
     return np.clip(table, 0.0, 1.0), distance
 
 
-def _looks(estimator: Any) -> bool:
+def looks_at_features(estimator: Any) -> bool:
+    """Whether features must be extracted for it."""
     return bool(getattr(estimator, "looks_at_features", True))
 
 

@@ -15,9 +15,10 @@ from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.estimation.base import whole_number
 from occamroute.knapsack import Problem
-from occamroute.planning.candidates import Candidate, Folds, candidates, number_of_searches
-from occamroute.planning.choosing import PENALTIES, Choice, best_choice
-from occamroute.planning.estimates import Estimate, charged, chosen_extractor, predicted, query_ids
+from occamroute.planning.candidates import Candidate, Folds, candidates, number_of_steps
+from occamroute.planning.choosing import Choice, best_choice
+from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
+from occamroute.planning.members import Members
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 
@@ -40,7 +41,7 @@ class Planner:
     folds: Folds = field(repr=False)
     candidates: tuple[Candidate, ...] = field(repr=False)
     _choices: dict[tuple[Fraction, tuple[str | None, ...]], Choice] = field(default_factory=dict, repr=False)
-    _fitted: dict[Candidate, Any] = field(default_factory=dict, repr=False)
+    _members: Members = field(default_factory=lambda: Members(), repr=False)
 
     def extractor(self, budget: Amount) -> str | None:
         """The name of the features to extract at this budget, or None where they are not worth their cost."""
@@ -59,7 +60,7 @@ class Planner:
         choice = self._choose(money(budget) / queries, sets)
         estimate = self._estimate(choice, tables, queries, costs, ids)
         made = estimate.plan(budget, penalty=choice.penalty, seed=self.seed)
-        return _with_expectation(made, choice, self.folds.rows.size)
+        return _with_expectation(made, choice)
 
     def _choose(self, share: Fraction, sets: tuple[str | None, ...]) -> Choice:
         """The best candidate and penalty at a budget per query, among some feature sets (None: no features)."""
@@ -71,12 +72,8 @@ class Planner:
 
     def _estimate(self, choice: Choice, tables: dict[str, Any], queries: int, costs: Any, ids: Any) -> Estimate:
         candidate, profile = choice.candidate, self.profile
-        if candidate not in self._fitted:
-            pool = profile.feature_sets[candidate.extractor] if candidate.extractor else profile.success
-            self._fitted[candidate] = candidate.make(len(profile)).fit(pool, profile.success)
-        fitted = self._fitted[candidate]
         table = self._table(candidate.extractor, tables, queries)
-        success, distance = predicted(fitted, table, len(profile.names))
+        success, distance, words = self._members.estimates(profile, candidate, table)
         own_costs, overhead = charged(profile, candidate.extractor, costs, queries)
         return Estimate(
             names=profile.names,
@@ -89,13 +86,16 @@ class Planner:
             made_from={
                 "version": __version__,
                 "profile": profile.fingerprint,
-                "estimator": repr(fitted),
+                "estimator": words,
                 "extractor": candidate.extractor,
+                "combined": candidate.combination is not None,
                 "seed": self.seed,
-                "candidates": len(self.candidates) * len(PENALTIES),
+                "why": choice.why,
+                "candidates": len(self.candidates),
                 "held_out_rows": int(self.folds.rows.size),
                 "held_out_accuracy": choice.accuracy,
-                "held_out_accuracy_of_mixture": choice.mixture_accuracy,
+                "held_out_accuracy_of_mixture": choice.others.get("mixture"),
+                "held_out_accuracy_of_best": choice.others,
             },
         )
 
@@ -116,15 +116,18 @@ def fit(
     *,
     budgets: Iterable[Amount],
     n_queries: int,
+    combine: bool = True,
     seed: int | np.random.Generator = 0,
     progress: Progress | None = None,
 ) -> Planner:
     """Everything chosen on held-out rows of the profile, for each of ``budgets`` for ``n_queries`` queries.
 
-    Candidates are no features at all (the best mixture), the paper's samples and bagged neighbours with their
-    metric and smoothing, for every feature set, with several penalties, zero included. What counts is the
-    accuracy that a plan made from a candidate reaches, at that budget, on rows that it was not fitted on.
-    Other budgets may be planned later. ``progress(done, total)`` is called as the work goes on.
+    Candidates are no features at all (the best mixture), and for every feature set: the paper's samples with
+    several penalties, bagged neighbours with their metric and smoothing, kernel ridge regression, a forest, and a
+    stack of them all, more or less of which is believed. Where the profile keeps probabilities and labels,
+    answers may be combined with the extractor's (unless ``combine`` is off). What counts is the accuracy that a
+    plan made from a candidate reaches, at that budget, on rows that it was not fitted on. Other budgets may be
+    planned later. ``progress(done, total)`` is called as the work goes on.
     """
     if not isinstance(budgets, Iterable):
         raise InvalidInputError(f"budgets must be a sequence of amounts, got {budgets!r}.")
@@ -136,7 +139,7 @@ def fit(
         raise InvalidInputError(f"a profile needs at least {FEWEST_ROWS} rows to choose on, got {len(profile)}.")
     if int(profile.blocks.max()) == 0:
         raise InvalidInputError("a profile needs at least 2 groups to choose on, got all rows in one.")
-    total = number_of_searches(profile) + len(amounts)
+    total = number_of_steps(profile) + len(amounts)
     done = 0
 
     def tick() -> None:
@@ -147,7 +150,8 @@ def fit(
 
     number = seed_number(seed)
     folds = Folds.draw(profile, generator(number))
-    planner = Planner(profile, queries, number, folds, tuple(candidates(profile, folds, tick)))
+    found = candidates(profile, folds, tick, combine=combine, seed=number)
+    planner = Planner(profile, queries, number, folds, tuple(found))
     for amount in amounts:
         planner.extractor(amount)
         tick()
@@ -161,12 +165,14 @@ def plan(
     budget: Amount,
     costs: Any = None,
     ids: Any = None,
+    combine: bool = True,
     seed: int | np.random.Generator = 0,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
 
-    ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer.
+    ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer. The rest is as
+    in ``fit``.
     """
     money(budget)
     if callable(features):
@@ -175,7 +181,7 @@ def plan(
     queries = len(next(iter(tables.values())))
     _payable(profile, tuple(tables), budget, queries, costs)
     query_ids(ids, queries)
-    planner = fit(profile, budgets=(), n_queries=queries, seed=seed, progress=progress)
+    planner = fit(profile, budgets=(), n_queries=queries, combine=combine, seed=seed, progress=progress)
     return planner.plan(features, budget=budget, costs=costs, ids=ids)
 
 
@@ -220,16 +226,17 @@ def _payable(
     return tuple(payable)
 
 
-def _with_expectation(made: Plan, choice: Choice, held_out: int) -> Plan:
+def _with_expectation(made: Plan, choice: Choice) -> Plan:
     """The plan with its estimates' mean corrected by what held-out rows say, and an interval of 90 %."""
-    expected = min(1.0, max(0.0, made.expected_accuracy + choice.accuracy - choice.estimated))
-    correction = expected - made.expected_accuracy
+    expected = min(1.0, max(0.0, made.expected_accuracy + choice.correction))
     # Noise of the correction itself, and that of so many new queries.
-    error = choice.spread * float(np.sqrt(1.0 / held_out + 1.0 / len(made)))
+    error = float(np.hypot(choice.error, choice.spread / np.sqrt(len(made))))
     interval = (max(0.0, expected - QUANTILE * error), min(1.0, expected + QUANTILE * error))
+    weights = made.weights if choice.candidate.combination is None else choice.candidate.combination.weights
     return replace(
         made,
         expected_accuracy=expected,
         accuracy_interval=interval,
-        made_from={**made.made_from, "correction": correction},
+        weights=weights,
+        made_from={**made.made_from, "correction": expected - made.expected_accuracy},
     )

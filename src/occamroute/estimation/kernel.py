@@ -1,0 +1,228 @@
+"""Kernel ridge regression on a few hundred landmarks: smooth, learned in closed form, for all classifiers at once.
+
+The kernel is Gaussian, its width the median distance between landmarks. With m landmarks the cost is n · m² for n
+rows whatever the number of classifiers, and rows are streamed in blocks: no n × m table is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray, feature_matrix, generator, success_matrix
+from occamroute.errors import InvalidInputError
+
+__all__ = ["RIDGES", "KernelRidge", "cross_fit"]
+
+LANDMARKS = 800
+# Strengths of the ridge, relative to the number of rows.
+RIDGES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 1))
+BLOCK = 4096
+SMALLEST_EIGENVALUE = 1e-7
+
+
+class KernelRidge:
+    """Kernel ridge regression of success on the features.
+
+    ``ridge`` is relative to the number of rows; by default the one with the least leave-one-out error of the
+    differences between classifiers, which are what a plan is made from. ``standardize`` gives each column of the
+    features the same spread; without it columns keep their relative sizes.
+    """
+
+    looks_at_features = True
+
+    def __init__(self, ridge: float | None = None, *, standardize: bool = False, seed: int = 0) -> None:
+        self.ridge = ridge
+        self.standardize = standardize
+        self.seed = seed
+
+    def fit(self, features: Any, success: Any) -> KernelRidge:
+        """Solve for ``features`` (n, d) and ``success`` (n, M)."""
+        rows, values = feature_matrix(features), success_matrix(success)
+        if self.ridge is not None and not 0.0 < self.ridge < np.inf:
+            raise InvalidInputError(f"ridge must be a number above 0, got {self.ridge!r}.")
+        self.map_ = _Landmarks(rows, standardize=self.standardize, seed=self.seed)
+        sums = _Sums.of(self.map_, rows, values, np.arange(len(rows)))
+        solver = sums.solver()
+        chosen = self.ridge
+        if chosen is None:
+            chosen = RIDGES[int(np.argmin(_left_out_errors(self.map_, solver, rows, values)))]
+        self.ridge_ = chosen
+        self.solution_ = solver.solution(chosen)
+        self.center_, self.mean_ = solver.center, solver.mean
+        return self
+
+    def shrunk(self, share: float) -> KernelRidge:
+        """The same for a pool that has only a share of the rows."""
+        return KernelRidge(self.ridge, standardize=self.standardize, seed=self.seed)
+
+    def predict(self, features: Any) -> FloatArray:
+        """Estimated success (N, M)."""
+        rows = feature_matrix(features)
+        blocks = [
+            (self.map_(rows[start : start + BLOCK]) - self.center_) @ self.solution_
+            for start in range(0, len(rows), BLOCK)
+        ]
+        return np.asarray(self.mean_ + np.concatenate(blocks))
+
+    def __repr__(self) -> str:
+        ridge = None if self.ridge is None else float(f"{self.ridge:.2g}")
+        return f"KernelRidge(ridge={ridge}, standardize={self.standardize})"
+
+
+def cross_fit(
+    features: FloatArray,
+    success: FloatArray,
+    folds: Sequence[tuple[IntArray, IntArray]],
+    *,
+    standardize: bool,
+    seed: int = 0,
+) -> tuple[FloatArray, float]:
+    """Estimates on each fold's held-out rows from its pool alone, and the ridge that did best on them.
+
+    ``folds`` are pairs (pool, held); everything outside a pool is its fold. Landmarks are drawn once: they know
+    features, not success. Sums over a pool are sums over all rows less those over its fold.
+    """
+    space = _Landmarks(features, standardize=standardize, seed=seed)
+    everything = np.arange(len(features))
+    parts = [_Sums.of(space, features, success, np.setdiff1d(everything, pool)) for pool, _ in folds]
+    total = _Sums.total(parts)
+    solvers = [total.less(part).solver() for part in parts]
+    errors = np.zeros(len(RIDGES))
+    for solver, (_, held) in zip(solvers, folds, strict=True):
+        solutions = [solver.solution(ridge) for ridge in RIDGES]
+        for block in _blocks(held):
+            mapped, truth = space(features[block]) - solver.center, success[block] - solver.mean
+            errors += [float((_contrast(truth - mapped @ solution) ** 2).sum()) for solution in solutions]
+    best = RIDGES[int(np.argmin(errors))]
+    tables = []
+    for solver, (_, held) in zip(solvers, folds, strict=True):
+        solution = solver.solution(best)
+        tables += [solver.mean + (space(features[block]) - solver.center) @ solution for block in _blocks(held)]
+    return np.concatenate(tables), best
+
+
+class _Landmarks:
+    """Maps rows to the features (n, r) in which the kernel of the landmarks is a plain product."""
+
+    def __init__(self, rows: FloatArray, *, standardize: bool, seed: int) -> None:
+        spread = rows.std(axis=0, dtype=np.float64)
+        overall = float(np.sqrt((spread**2).mean())) or 1.0
+        self.scale = (
+            np.where(spread > 1e-12 * overall, spread, np.inf) if standardize else np.full(len(spread), overall)
+        )
+        self.mean = rows.mean(axis=0, dtype=np.float64)
+        chosen = generator(seed).permutation(len(rows))[:LANDMARKS]
+        self.points = np.unique(self._scaled(rows[np.sort(chosen)]), axis=0)
+        self.norms = (self.points**2).sum(axis=1)
+        self.whiten = np.eye(1)
+        self.rate = 0.0
+        distances = self._distances(self.points[generator(seed).permutation(len(self.points))[:400]])
+        positive = distances[distances > 1e-12]
+        if positive.size:
+            self.rate = 1.0 / float(np.median(positive))
+        values, vectors = np.linalg.eigh(self._kernel(self.points))
+        kept = values > SMALLEST_EIGENVALUE * values[-1]
+        self.whiten = vectors[:, kept] / np.sqrt(values[kept])
+
+    def _scaled(self, rows: FloatArray) -> FloatArray:
+        return np.asarray((rows - self.mean) / self.scale)
+
+    def _distances(self, scaled: FloatArray) -> FloatArray:
+        """Squared l2 distances to the landmarks, (n, m)."""
+        squares = (scaled**2).sum(axis=1)[:, None] + self.norms
+        return np.asarray(np.maximum(squares - 2.0 * (scaled @ self.points.T), 0.0))
+
+    def _kernel(self, scaled: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(-self.rate * self._distances(scaled)))
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        return np.asarray(self._kernel(self._scaled(rows)) @ self.whiten)
+
+
+class _Sums:
+    """What ridge regression needs to know of some rows: their number, sums and products."""
+
+    def __init__(
+        self, count: int, mapped: FloatArray, success: FloatArray, gram: FloatArray, cross: FloatArray
+    ) -> None:
+        self.count = count
+        self.mapped = mapped
+        self.success = success
+        self.gram = gram
+        self.cross = cross
+
+    @classmethod
+    def of(cls, space: _Landmarks, features: FloatArray, success: FloatArray, rows: IntArray) -> _Sums:
+        width = space.whiten.shape[1]
+        made = cls(
+            int(rows.size), np.zeros(width), np.zeros(success.shape[1]),
+            np.zeros((width, width)), np.zeros((width, success.shape[1])),
+        )  # fmt: skip
+        for block in _blocks(rows):
+            mapped, values = space(features[block]), success[block]
+            made.mapped += mapped.sum(axis=0)
+            made.success += values.sum(axis=0)
+            made.gram += mapped.T @ mapped
+            made.cross += mapped.T @ values
+        return made
+
+    @classmethod
+    def total(cls, parts: Sequence[_Sums]) -> _Sums:
+        fields = [[getattr(part, name) for part in parts] for name in ("count", "mapped", "success", "gram", "cross")]
+        return cls(*(sum(field[1:], start=field[0]) for field in fields))
+
+    def less(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.count - other.count, self.mapped - other.mapped, self.success - other.success,
+            self.gram - other.gram, self.cross - other.cross,
+        )  # fmt: skip
+
+    def solver(self) -> _Solver:
+        return _Solver(self)
+
+
+class _Solver:
+    """The solutions for every ridge, from one eigendecomposition."""
+
+    def __init__(self, sums: _Sums) -> None:
+        self.count = sums.count
+        self.center = sums.mapped / sums.count
+        self.mean = sums.success / sums.count
+        gram = sums.gram - sums.count * np.outer(self.center, self.center)
+        cross = sums.cross - sums.count * np.outer(self.center, self.mean)
+        values, self.vectors = np.linalg.eigh(gram)
+        self.values = np.maximum(values, 0.0)
+        self.rotated = self.vectors.T @ cross
+
+    def inverse(self, ridge: float) -> FloatArray:
+        return np.asarray(1.0 / (self.values + ridge * self.count))
+
+    def solution(self, ridge: float) -> FloatArray:
+        """Coefficients (r, M)."""
+        return np.asarray(self.vectors @ (self.inverse(ridge)[:, None] * self.rotated))
+
+
+def _left_out_errors(space: _Landmarks, solver: _Solver, features: FloatArray, success: FloatArray) -> FloatArray:
+    """The mean squared error of the differences between classifiers when each row is left out, by ridge."""
+    inverses = [solver.inverse(ridge) for ridge in RIDGES]
+    errors = np.zeros(len(RIDGES))
+    for block in _blocks(np.arange(len(features))):
+        rotated = (space(features[block]) - solver.center) @ solver.vectors
+        leverage = (rotated**2) @ np.stack(inverses, axis=1) + 1.0 / solver.count
+        for index, inverse in enumerate(inverses):
+            residual = success[block] - solver.mean - rotated @ (inverse[:, None] * solver.rotated)
+            left_out = _contrast(residual) / np.maximum(1.0 - leverage[:, index], 1e-6)[:, None]
+            errors[index] += float((left_out**2).sum())
+    return errors
+
+
+def _contrast(table: FloatArray) -> FloatArray:
+    """Each row less its mean: what all classifiers share decides nothing (unless there is one alone)."""
+    return table if table.shape[-1] == 1 else np.asarray(table - table.mean(axis=-1, keepdims=True))
+
+
+def _blocks(rows: IntArray) -> list[IntArray]:
+    return [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]

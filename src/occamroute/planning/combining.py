@@ -1,0 +1,127 @@
+"""Combined answers: an extractor that is paid has probabilities, which may be averaged into any other answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute.profiles import Profile, success
+
+__all__ = ["Combination", "can_combine", "combined_success", "tuned_combination"]
+
+# The extractor's share in an answer.
+SHARES = tuple(tenth / 10 for tenth in range(10))
+BLOCK = 4096
+# The recorded success of a classifier must be that of its own most likely label on all but this share of the rows.
+DIFFERENT = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """The extractor's share in the answer after each classifier, and the success of such answers.
+
+    ``success`` (n, M) has shares that were tuned on all rows but each row's own fold; ``final`` (n, M) has
+    ``weights``, those tuned on all rows.
+    """
+
+    weights: FloatArray
+    success: FloatArray = field(repr=False)
+    final: FloatArray = field(repr=False)
+
+
+def can_combine(profile: Profile, extractor: str | None) -> bool:
+    """Whether there are labels, the extractor's probabilities, and those of another classifier."""
+    kept = profile.probabilities or {}
+    return extractor in kept and len(kept) > 1 and _truth(profile) is not None
+
+
+def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows: IntArray | None = None) -> FloatArray:
+    """Success (n, M) of answers in which the extractor has a share; where that is 0, the recorded one.
+
+    ``rows`` are those to look at, by default all.
+    """
+    chosen: Any = slice(None) if rows is None else rows
+    made = np.array(profile.success[chosen])
+    kept, truth = profile.probabilities or {}, _truth(profile)
+    if truth is None or (np.any(weights) and extractor not in kept):
+        return made
+    for column in np.flatnonzero(weights):
+        own = kept[profile.names[column]][chosen]
+        made[:, column] = success(_mixed(kept[extractor][chosen], own, float(weights[column])), truth[chosen])
+    return made
+
+
+def tuned_combination(profile: Profile, extractor: str, folds: Sequence[IntArray]) -> Combination | None:
+    """Shares that make each classifier's answers right most often, or None where nothing can be combined.
+
+    ``folds`` are the rows of each fold, all rows together.
+    """
+    if not can_combine(profile, extractor):
+        return None
+    truth = _truth(profile)
+    hits = _hits(profile, extractor, truth)  # (shares, n, M)
+    sums = np.stack([hits[:, rows].sum(axis=1) for rows in folds])  # (folds, shares, M)
+    weights = _best(sums.sum(axis=0))
+    if not weights.any():
+        return None
+    honest = np.array(profile.success)
+    for rows, own in zip(folds, sums, strict=True):
+        tuned = _best(sums.sum(axis=0) - own)
+        honest[rows] = combined_success(profile, extractor, tuned, rows)
+    return Combination(weights, honest, combined_success(profile, extractor, weights))
+
+
+def _best(right: FloatArray) -> FloatArray:
+    """For each classifier the share with the most right answers (the smallest such), (M,)."""
+    return np.asarray(np.array(SHARES)[right.argmax(axis=0)])
+
+
+def _hits(profile: Profile, extractor: str, truth: Any) -> FloatArray:
+    """Which answers are right at each share, (shares, n, M); nothing but share 0 for what cannot be combined."""
+    kept = profile.probabilities or {}
+    hits = np.zeros((len(SHARES), len(profile), len(profile.names)), np.float32)
+    for column, name in enumerate(profile.names):
+        hits[0, :, column] = profile.success[:, column]
+        if name == extractor or name not in kept or not _answers_by_label(profile, name, truth):
+            continue
+        for start in range(0, len(profile), BLOCK):
+            block = slice(start, start + BLOCK)
+            own, other = kept[name][block], kept[extractor][block]
+            for index, share in enumerate(SHARES[1:], start=1):
+                hits[index, block, column] = _mixed(other, own, share).argmax(axis=1) == truth[block]
+    return hits
+
+
+def _mixed(extractor: FloatArray, own: FloatArray, share: float) -> FloatArray:
+    """The weighted average of two classifiers' probabilities, each row of either adding up to 1."""
+    first, second = (table / table.sum(axis=1, keepdims=True) for table in (extractor, own))
+    return np.asarray(share * first + (1.0 - share) * second)
+
+
+def _answers_by_label(profile: Profile, name: str, truth: npt.NDArray[Any]) -> bool:
+    """Whether recorded success is that of the most likely label: some other success cannot be combined."""
+    right = (profile.probabilities or {})[name].argmax(axis=1) == truth
+    recorded = profile.success[:, profile.names.index(name)]
+    return float((np.abs(recorded - right) > 0.5).mean()) <= DIFFERENT
+
+
+def _truth(profile: Profile) -> npt.NDArray[Any] | None:
+    """True labels as column numbers of the probabilities."""
+    if profile.labels is None or not profile.probabilities:
+        return None
+    columns = {table.shape[1] for table in profile.probabilities.values()}
+    if len(columns) != 1:
+        return None
+    if profile.labels.dtype.kind == "i":
+        return profile.labels if profile.labels.min() >= 0 and profile.labels.max() < columns.pop() else None
+    if profile.classes is None:
+        return None
+    numbers = {name: number for number, name in enumerate(profile.classes)}
+    if not set(profile.labels.tolist()) <= set(numbers):
+        return None
+    return np.array([numbers[label] for label in profile.labels.tolist()])

@@ -1,0 +1,73 @@
+"""The estimators that chosen candidates are made of, each fitted on the whole profile once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray
+from occamroute.estimation import Mixture
+from occamroute.planning.candidates import Candidate, Member
+from occamroute.planning.estimates import predicted
+from occamroute.profiles import Profile
+
+__all__ = ["Members"]
+
+Key = tuple[str, bool, Member]
+Found = tuple[FloatArray, FloatArray | None]
+
+
+@dataclass
+class Members:
+    """Fitted estimators, and what they said of the queries asked about last: budgets share both."""
+
+    fitted: dict[Key, Any] = field(default_factory=dict)
+    found: dict[Key, Found] = field(default_factory=dict)
+    queries: dict[str, str] = field(default_factory=dict)
+
+    def estimates(
+        self, profile: Profile, candidate: Candidate, table: FloatArray
+    ) -> tuple[FloatArray, FloatArray | None, str]:
+        """Estimated success (N, M), the distance to the nearest labelled row if known, and the estimator in words."""
+        combination = candidate.combination
+        targets = profile.success if combination is None else combination.final
+        mean = targets.mean(axis=0)
+        if candidate.extractor is None:
+            return np.tile(mean, (len(table), 1)), None, repr(Mixture())
+        self._forget(candidate.extractor, table)
+        success, distance = np.tile(mean, (len(table), 1)), None
+        for member, weight in candidate.members:
+            own, nearest = self._found(profile, candidate, member, table, targets)
+            success += weight * (own - mean)
+            distance = nearest if distance is None else distance
+        words = " + ".join(
+            f"{weight:.2g}·{self.fitted[_key(candidate, member)]!r}" if candidate.stacked
+            else repr(self.fitted[_key(candidate, member)])
+            for member, weight in candidate.members
+        )  # fmt: skip
+        return np.clip(success, 0.0, 1.0), distance, words
+
+    def _forget(self, extractor: str, table: FloatArray) -> None:
+        """Drop what was found for other queries."""
+        digest = hashlib.blake2b(np.ascontiguousarray(table).tobytes(), digest_size=16).hexdigest()
+        if self.queries.get(extractor) != digest:
+            self.queries[extractor] = digest
+            self.found = {key: found for key, found in self.found.items() if key[0] != extractor}
+
+    def _found(
+        self, profile: Profile, candidate: Candidate, member: Member, table: FloatArray, targets: FloatArray
+    ) -> Found:
+        key = _key(candidate, member)
+        if key not in self.fitted:
+            pool = profile.feature_sets[key[0]]
+            self.fitted[key] = member.make(len(profile)).fit(pool, targets)
+        if key not in self.found:
+            self.found[key] = predicted(self.fitted[key], table, targets.shape[1])
+        return self.found[key]
+
+
+def _key(candidate: Candidate, member: Member) -> Key:
+    return str(candidate.extractor), candidate.combination is not None, member
