@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_all_writes_every_file_and_one_page(everything: Path) -> None:
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
     assert "src=" not in page
-    assert "nan" not in page.lower().replace("finance", "")
+    assert not re.search(r"\b(nan|inf)\b", page)
 
 
 def test_numbers_are_those_of_an_independent_computation(everything: Path, bench: Bench) -> None:
@@ -173,7 +174,8 @@ def test_numbers_are_those_of_an_independent_computation(everything: Path, bench
             reached = test.success[np.arange(len(test)), plan.choice].mean()
             assert found["paper, penalty 5", share] == pytest.approx(reached)
         for method, share in found:
-            assert found["oracle", share] >= found[method, share] - 1e-12
+            # Answers that occamroute combines from two classifiers may be right where neither is.
+            assert method == "occamroute" or found["oracle", share] >= found[method, share] - 1e-12
             assert ("best mixture", share) in found
 
 

@@ -12,9 +12,11 @@ from occamroute._arrays import FloatArray
 __all__ = ["Series", "heat_map", "line_chart", "log_ticks", "nice_ticks", "stacked_bars"]
 
 WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 64, 24, 20, 56
-# Distinct also without colour vision (Okabe and Ito).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor")
+LEFT, RIGHT, TOP, BOTTOM = 72, 32, 20, 56
+# Distinct also without colour vision (Okabe and Ito; the last two by Paul Tol).
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor", "#999933", "#882255",
+)  # fmt: skip
 # More lines than this have their names below the picture, where they cover nothing.
 NAMES_INSIDE = 5
 STYLE = """

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from occamroute._arrays import FloatArray
-from occamroute.evaluation.studies.bench import Bench
+from occamroute.charts import Series, line_chart
+from occamroute.evaluation.studies.bench import Bench, Row
 from occamroute.evaluation.studies.subjects import Subject
 
-__all__ = ["Result", "Row", "Study", "count_of", "joined", "nothing_lacking", "percent", "points", "slope"]
+__all__ = [
+    "Curves", "Result", "Row", "Study", "budget_chart", "count_of", "curve_rows", "joined", "nothing_lacking",
+    "percent", "points", "slope",
+]  # fmt: skip
 
-Row: TypeAlias = dict[str, Any]
+# Accuracy by budget (a share of always using the dearest) for each method.
+Curves = Mapping[str, Mapping[float, float]]
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,31 @@ class Study:
     lacks: Callable[[Subject], str | None] = field(default=nothing_lacking)
 
 
+def curve_rows(curves: Curves) -> list[Row]:
+    """A row for each method and budget."""
+    return [
+        {"method": label, "budget_share": share, "accuracy": accuracy}
+        for label, curve in curves.items()
+        for share, accuracy in curve.items()
+    ]
+
+
+def budget_chart(curves: Curves, *, title: str, dashed: Sequence[str] = ("oracle",)) -> str:
+    """Accuracy against budget, a line for each method."""
+    series = [
+        Series(label, list(curve), list(curve.values()), points=True, dashed=label in dashed)
+        for label, curve in curves.items()
+        if curve
+    ]
+    return line_chart(
+        series, title=title, x_label="budget, as a share of always using the dearest", y_label="accuracy", log_x=True,
+        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0), names_below=True,
+    )  # fmt: skip
+
+
 def percent(share: float, digits: int = 2) -> str:
     """A share as a percentage."""
-    return f"{100.0 * share:.{digits}f} %"
+    return f"{100.0 * share:.{digits}f} %".replace("-", "−")
 
 
 def points(difference: float) -> str:

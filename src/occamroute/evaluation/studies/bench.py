@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -10,18 +10,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, generator
+from occamroute._arrays import FloatArray, IntArray, generator
 from occamroute._money import exact
 from occamroute.errors import BudgetTooSmallError
 from occamroute.estimation import Mixture, SampledNeighbors, make_estimator
 from occamroute.estimation.forest import Forest
+from occamroute.evaluation.comparing import compare, dearest_total
 from occamroute.evaluation.studies.subjects import Subject
 from occamroute.planning.estimates import Estimate, charged, estimate, predicted
+from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 
-__all__ = ["Bench", "Tick"]
+__all__ = ["Bench", "Row"]
 
-Tick = Callable[[], None]
+Row = dict[str, Any]
 Size = TypeVar("Size")
 # Budgets as shares of always using the dearest: cost reductions of the paper's tables, and small ones.
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0)
@@ -29,19 +31,22 @@ QUICK_SHARES = (0.1, 0.2, 0.6, 0.8, 0.9)
 QUICK_ROWS, QUICK_QUERIES = 1200, 300
 # Rows times features that a forest may learn from: a hundred trees on 40,000 × 200 take eight minutes on two cores.
 FOREST_NUMBERS = 2_000_000
+PENALTIES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+HELD_OUT = 4000
+# Normal quantile of a two-sided interval of 90 %.
+QUANTILE = 1.6448536269514722
 
 
 @dataclass(eq=False)
 class Bench:
     """One portfolio, the sizes to use, and what several studies share of the work.
 
-    ``quick`` takes part of the rows, for tests and a first look. ``tick`` is called as work goes on.
+    ``quick`` takes part of the rows, for tests and a first look.
     """
 
     subject: Subject
     seed: int = 0
     quick: bool = False
-    tick: Tick = field(default=lambda: None, repr=False)
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def size(self, full: Size, quick: Size) -> Size:
@@ -59,22 +64,22 @@ class Bench:
         return self._part(self.subject.test, self.test_rows)
 
     @cached_property
-    def profile_rows(self) -> Any:
+    def profile_rows(self) -> IntArray:
         """Numbers of the rows that are used, (n,)."""
         return self._rows(len(self.subject.profile), QUICK_ROWS)
 
     @cached_property
-    def test_rows(self) -> Any:
+    def test_rows(self) -> IntArray:
         """Numbers of the queries that are used, (N,)."""
         return self._rows(len(self.subject.test), QUICK_QUERIES)
 
-    def _rows(self, rows: int, quick: int) -> Any:
+    def _rows(self, rows: int, quick: int) -> IntArray:
         if not self.quick or rows <= quick:
             return np.arange(rows)
         return np.sort(generator(self.seed).permutation(rows)[:quick])
 
     @staticmethod
-    def _part(profile: Profile, rows: Any) -> Profile:
+    def _part(profile: Profile, rows: IntArray) -> Profile:
         return profile if rows.size == len(profile) else profile.take(rows)
 
     @cached_property
@@ -94,13 +99,13 @@ class Bench:
         return self.size(SHARES, QUICK_SHARES)
 
     def budget(self, share: float, queries: int | None = None) -> Fraction:
-        """A share of what always using the dearest costs, exactly."""
-        return exact(share) * exact(float(self.profile.mean_costs.max())) * (queries or len(self.test))
+        """A share of what always using the dearest costs for the test queries, or for another number of them."""
+        full = dearest_total(self.profile, self.test)
+        return exact(share) * (full if queries is None else full * queries / len(self.test))
 
     def paper(self, metric: str = "linf", extractor: str | None = None, **knobs: Any) -> Estimate:
         """The paper's estimate for the queries, by default from 40 samples that use up the rows."""
-        made = SampledNeighbors(metric=metric, **knobs)
-        return self.estimate(made, extractor=extractor, sigma="error")
+        return self.estimate(SampledNeighbors(metric=metric, **knobs), extractor=extractor, sigma="error")
 
     def estimate(
         self,
@@ -112,27 +117,31 @@ class Bench:
         test: Profile | None = None,
     ) -> Estimate:
         """The estimate for the queries; without ``sigma`` its spread is not measured, which takes another fit."""
-        profile, test = profile or self.profile, test or self.test
+        profile = profile or self.profile
+        test = test or (self.test if profile.names == self.test.names else self.test.select(profile.names))
         name = extractor or self.extractor
-        knobs = estimator if isinstance(estimator, str) else (type(estimator), repr(sorted(vars(estimator).items())))
-        key = ("estimate", knobs, name, sigma, profile.fingerprint, test.fingerprint)
+        knobs = type(estimator), repr(sorted(vars(estimator).items()))
+        key = (knobs, name, sigma, profile.fingerprint, test.fingerprint)
         if key not in self._kept:
-            self._kept[key] = self._estimated(estimator, profile, test.feature_sets[name], name, sigma)
-            self.tick()
-        return self._kept[key]  # type: ignore[no-any-return]
+            self._kept[key] = self._estimated(estimator, profile, test, name, sigma)
+        made: Estimate = self._kept[key]
+        return made
 
     def _estimated(
-        self, estimator: Any, profile: Profile, queries: FloatArray, extractor: str, sigma: str | None
+        self, estimator: Any, profile: Profile, test: Profile, extractor: str, sigma: str | None
     ) -> Estimate:
+        queries, costs = test.feature_sets[extractor], _own_costs(profile, test)
         if sigma is not None:
             kind: Any = sigma
-            return estimate(profile, queries, estimator=estimator, extractor=extractor, sigma=kind, seed=self.seed)
+            return estimate(
+                profile, queries, estimator=estimator, extractor=extractor, sigma=kind, seed=self.seed, costs=costs
+            )
         made = make_estimator(estimator)
         made.fit(profile.feature_sets[extractor], profile.success)
         success, distance = predicted(made, queries, len(profile.names))
         looks = extractor if getattr(made, "looks_at_features", True) else None
-        costs, overhead = charged(profile, looks, None, len(queries))
-        return Estimate(profile.names, costs, success, np.zeros(len(profile.names)), overhead, distance)
+        own, overhead = charged(profile, looks, costs, len(queries))
+        return Estimate(profile.names, own, success, np.zeros(len(profile.names)), overhead, distance)
 
     def mixture(self, profile: Profile | None = None, test: Profile | None = None) -> Estimate:
         """No features: each classifier's overall accuracy."""
@@ -156,44 +165,83 @@ class Bench:
     def oracle(self, test: Profile | None = None) -> Estimate:
         """True success, and no features to pay for."""
         test = test or self.test
-        costs, overhead = charged(test, None, None, len(test))
+        costs, overhead = charged(test, None, test.costs, len(test))
         return Estimate(test.names, costs, test.success, np.zeros(len(test.names)), overhead)
 
-    def reached(
-        self, made: Estimate, share: float, *, penalty: float = 0.0, test: Profile | None = None
-    ) -> float | None:
-        """The accuracy that the plan at a budget really reaches; None where the budget answers nothing."""
-        test = test or self.test
+    def plan(self, made: Estimate, share: float, *, penalty: float = 0.0) -> Plan | None:
+        """The plan at a budget; None where the budget does not answer every query."""
         try:
-            plan = made.plan(self.budget(share, len(test)), penalty=penalty, seed=self.seed)
+            return made.plan(self.budget(share, len(made)), penalty=penalty, seed=self.seed)
         except BudgetTooSmallError:
             return None
-        return float(test.success[np.arange(len(test)), plan.choice].mean())
 
-    def curve(self, made: Estimate, shares: Sequence[float], **knobs: Any) -> dict[float, float]:
-        """The accuracy reached at each budget that answers every query."""
-        found = {share: self.reached(made, share, **knobs) for share in shares}
-        return {share: accuracy for share, accuracy in found.items() if accuracy is not None}
+    def curve(
+        self, made: Estimate, shares: Sequence[float], *, penalty: float = 0.0, test: Profile | None = None
+    ) -> dict[float, float]:
+        """The accuracy that plans really reach at each budget that answers every query."""
+        test = test or self.test
+        plans = {share: self.plan(made, share, penalty=penalty) for share in shares}
+        return {share: float(outcome(made, plan, test).mean()) for share, plan in plans.items() if plan is not None}
 
-    def compared_paper(self, metric: str = "linf", extractor: str | None = None) -> list[dict[str, Any]]:
-        """The rows of ``compare`` for the paper's method, its penalty tuned on held-out rows."""
-        name = extractor or self.extractor
-        return self.compared(f"paper {metric} {name}", SampledNeighbors(metric=metric), extractor=name)
+    def rows(self, made: Estimate, penalties: dict[float, float] | None = None) -> list[Row]:
+        """A row for each budget that answers every query, as ``compare`` gives them."""
+        found = []
+        for share in self.shares:
+            penalty = (penalties or {}).get(share, 0.0)
+            plan, other = self.plan(made, share, penalty=penalty), self.plan(self.mixture(), share)
+            if plan is None or other is None:
+                continue
+            reached = outcome(made, plan, self.test)
+            gain = reached - outcome(self.mixture(), other, self.test)
+            error = QUANTILE * float(gain.std()) / len(gain) ** 0.5
+            mean = float(gain.mean())
+            found.append({
+                "budget": float(plan.budget), "budget_share": share, "accuracy": float(reached.mean()),
+                "cost_share": plan.planned_cost / float(self.budget(1.0)), "usage": plan.usage, "difference": mean,
+                "difference_interval": (mean - error, mean + error), "chosen": f"penalty {penalty:g}",
+            })  # fmt: skip
+        return found
 
-    def compared(self, label: str, method: Any, *, extractor: str | None = None) -> list[dict[str, Any]]:
-        """The rows of ``compare`` for one method at all budgets, with its difference from the best mixture."""
-        key = ("compared", label, repr(method), extractor)
+    def paper_rows(self, metric: str = "linf", extractor: str | None = None) -> list[Row]:
+        """The rows of the paper's method, its penalty at each budget tuned on held-out rows of the profile."""
+        key = ("paper", metric, extractor)
         if key not in self._kept:
-            self._kept[key] = self._compare(label, method, extractor)
-            self.tick()
-        return self._kept[key]  # type: ignore[no-any-return]
+            penalties = self._tuned(metric, extractor or self.extractor)
+            self._kept[key] = self.rows(self.paper(metric, extractor), penalties)
+        rows: list[Row] = self._kept[key]
+        return rows
 
-    def _compare(self, label: str, method: Any, extractor: str | None) -> list[dict[str, Any]]:
-        from occamroute.evaluation.comparing import compare
-
-        methods = {"mixture": "mixture", label: method}
-        report = compare(
-            self.profile, self.test, budgets=[self.budget(share) for share in self.shares], methods=methods,
-            reference="mixture", extractor=extractor, seed=self.seed,
+    def _tuned(self, metric: str, extractor: str) -> dict[float, float]:
+        """The penalty that reaches the most at each budget on rows that took no part in the estimate."""
+        share = min(HELD_OUT, len(self.profile) // 4) / len(self.profile)
+        rest, held = self.profile.split(1.0 - share, seed=self.seed)
+        made = estimate(
+            rest, held.feature_sets[extractor], estimator=SampledNeighbors(metric=metric), extractor=extractor,
+            seed=self.seed, costs=_own_costs(rest, held),
         )  # fmt: skip
-        return [dict(row) for row in report.rows if row["method"] == label]
+        reached = {penalty: self.curve(made, self.shares, penalty=penalty, test=held) for penalty in PENALTIES}
+        return {budget: max(PENALTIES, key=lambda penalty: reached[penalty][budget]) for budget in reached[0.0]}
+
+    def compared(self, method: str) -> list[Row]:
+        """The rows of ``compare`` for one of its methods at all budgets, with its difference from the mixture."""
+        if method not in self._kept:
+            report = compare(
+                self.profile, self.test, budgets=[self.budget(share) for share in self.shares], methods=(method,),
+                extractor=self.extractor, seed=self.seed,
+            )  # fmt: skip
+            self._kept[method] = report.of(method)
+        rows: list[Row] = self._kept[method]
+        return rows
+
+
+def outcome(made: Estimate, plan: Plan, test: Profile) -> FloatArray:
+    """How right the plan is on each query, (N,); where all look alike, on average over who happens to get which."""
+    if made.costs.ndim == 1 and bool((made.success == made.success[0]).all()):
+        return np.asarray(test.success @ (np.bincount(plan.choice, minlength=len(plan.names)) / len(plan)))
+    return np.asarray(np.take_along_axis(test.success, plan.choice[:, np.newaxis], axis=1)[:, 0])
+
+
+def _own_costs(profile: Profile, test: Profile) -> FloatArray | None:
+    """The test queries' costs where they are not those of the profile."""
+    same = profile.costs.ndim == 1 and np.array_equal(profile.costs, test.costs)
+    return None if same else test.costs

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from occamroute.charts import Series, line_chart
 from occamroute.estimation import SampledNeighbors
-from occamroute.evaluation.studies.base import Result, Row, Study, count_of, joined, percent, points
+from occamroute.evaluation.studies.base import Result, Row, Study, budget_chart, count_of, joined, points
 from occamroute.evaluation.studies.bench import Bench
 
 __all__ = ["CORE_SET"]
@@ -29,15 +28,12 @@ def _core_set(bench: Bench) -> Result:
                  "accuracy": accuracy}
                 for share, accuracy in curves[which, method].items()
             ]  # fmt: skip
-    series = [
-        Series(f"{method}, {which}", list(curve), list(curve.values()), dashed=which == "core set", points=True)
-        for (which, method), curve in curves.items()
-    ]
-    chart = line_chart(
-        series, title=f"With and without the core set, {bench.subject.title}", log_x=True,
-        x_label="budget, as a share of always using the dearest", y_label="accuracy",
-        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0),
-    )  # fmt: skip
+    shown = {f"{method}, {which}": curve for (which, method), curve in curves.items()}
+    chart = budget_chart(
+        shown,
+        title=f"With and without the core set, {bench.subject.title}",
+        dashed=[label for label in shown if label.endswith("core set")],
+    )
     return Result({"figure-11-core-set": rows}, {"figure-11-core-set": chart}, _finding(core.names, outside, curves))
 
 

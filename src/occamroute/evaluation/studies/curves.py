@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from occamroute.charts import Series, line_chart
-from occamroute.evaluation.studies.base import Result, Row, Study, count_of, joined, percent, points
+from occamroute.evaluation.studies.base import (
+    Curves,
+    Result,
+    Row,
+    Study,
+    budget_chart,
+    count_of,
+    joined,
+    percent,
+    points,
+)
 from occamroute.evaluation.studies.bench import Bench
 
 __all__ = ["CURVES_L1", "CURVES_L2", "CURVES_LINF", "METHODS", "accuracy_at", "against_mixture", "reductions"]
@@ -24,22 +33,16 @@ METHODS = {
 PAPER = "paper"
 REDUCTIONS = (0.1, 0.2, 0.4)
 FIXED_PENALTY = 5.0
+FIXED = f"paper, penalty {FIXED_PENALTY:g}"
 
 
 def method_rows(bench: Bench, metric: str) -> dict[str, list[Row]]:
     """The rows of each method by label, the paper's with this metric among them."""
-    rows = {label: bench.compared(label, method) for label, method in METHODS.items()}
-    rows["FrugalMCT"] = plain_rows(bench, bench.curve(bench.forest(), bench.shares))
-    fixed = bench.curve(bench.paper(metric), bench.shares, penalty=FIXED_PENALTY)
-    rows[f"paper, penalty {FIXED_PENALTY:g}"] = plain_rows(bench, fixed)
-    rows[PAPER] = bench.compared_paper(metric)
+    rows = {label: bench.compared(method) for label, method in METHODS.items()}
+    rows["FrugalMCT"] = bench.rows(bench.forest())
+    rows[FIXED] = bench.rows(bench.paper(metric), dict.fromkeys(bench.shares, FIXED_PENALTY))
+    rows[PAPER] = bench.paper_rows(metric)
     return rows
-
-
-def plain_rows(bench: Bench, curve: Mapping[float, float]) -> list[Row]:
-    """Rows of accuracy by budget alone."""
-    full = float(bench.budget(1.0))
-    return [{"budget": share * full, "budget_share": share, "accuracy": accuracy} for share, accuracy in curve.items()]
 
 
 def accuracy_at(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
@@ -58,7 +61,7 @@ def against_mixture(curve: Mapping[float, float], mixture: Mapping[float, float]
     return f"{who} is above the best mixture without features at {above} ({points(mean)} on average){verdict}."
 
 
-def reductions(curves: Mapping[str, Mapping[float, float]], dearest: float) -> list[Row]:
+def reductions(curves: Curves, dearest: float) -> list[Row]:
     """What accuracy is lost, relative to always using the dearest, when its bill is cut."""
     return [
         {"cost_reduction": cut, "method": label, "accuracy_drop": (dearest - curve[round(1.0 - cut, 9)]) / dearest}
@@ -74,18 +77,7 @@ def _curves(bench: Bench, metric: str, figure: str, table: str) -> Result:
     dearest = float(bench.test.accuracy[int(bench.profile.mean_costs.argmax())])
     drops = reductions(curves, dearest)
     rows = [_flat(label, row) for label, lines in found.items() for row in lines]
-    series = [
-        Series(
-            label, list(curve), list(curve.values()), dashed=label == "oracle", points=label in (PAPER, "occamroute")
-        )
-        for label, curve in curves.items()
-        if curve
-    ]
-    chart = line_chart(
-        series, title=f"Accuracy against budget, {metric}, {bench.subject.title}", log_x=True,
-        x_label="budget, as a share of always using the dearest", y_label="accuracy",
-        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0),
-    )  # fmt: skip
+    chart = budget_chart(curves, title=f"Accuracy against budget, {metric}, {bench.subject.title}")
     return Result({figure: rows, table: drops}, {figure: chart}, _finding(curves, drops, metric))
 
 
@@ -100,11 +92,10 @@ def _flat(label: str, row: Mapping[str, Any]) -> Row:
     return flat | {"chosen": row.get("chosen")}
 
 
-def _finding(curves: Mapping[str, Mapping[float, float]], drops: Sequence[Row], metric: str) -> str:
+def _finding(curves: Curves, drops: Sequence[Row], metric: str) -> str:
     mixture = curves["best mixture"]
     text = against_mixture(curves[PAPER], mixture, f"The paper's method ({metric}, penalty tuned on held-out rows)")
-    fixed = f"paper, penalty {FIXED_PENALTY:g}"
-    text += " " + against_mixture(curves[fixed], mixture, f"With the paper's penalty of {FIXED_PENALTY:g} it")
+    text += " " + against_mixture(curves[FIXED], mixture, f"With the paper's penalty of {FIXED_PENALTY:g} it")
     forest = [
         curves[PAPER][share] > curves["FrugalMCT"][share] for share in curves[PAPER] if share in curves["FrugalMCT"]
     ]
@@ -119,7 +110,9 @@ def _finding(curves: Mapping[str, Mapping[float, float]], drops: Sequence[Row], 
                 f"occamroute {percent(lost['occamroute'])})"
             )
     if words:
-        text += f" Accuracy it gives up, relative to the dearest, when the bill is cut: {joined(words)}."
+        text += (
+            f" When the bill is cut, the paper's method gives up this much of the dearest's accuracy: {joined(words)}."
+        )
     return text
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from occamroute.charts import Series, line_chart
-from occamroute.evaluation.studies.base import Result, Row, Study, percent
+from occamroute.evaluation.studies.base import Result, Study, budget_chart, curve_rows, percent
 from occamroute.evaluation.studies.bench import Bench
 from occamroute.evaluation.studies.curves import METHODS, accuracy_at, against_mixture, reductions
 from occamroute.evaluation.studies.subjects import Subject
@@ -19,27 +18,17 @@ def _lacks_extractors(subject: Subject) -> str | None:
 
 def _extractors(bench: Bench) -> Result:
     labels = ("single best", "random", "best mixture", "occamroute", "oracle")
-    curves = {label: accuracy_at(bench.compared(label, METHODS[label])) for label in labels}
+    curves = {label: accuracy_at(bench.compared(METHODS[label])) for label in labels}
     for extractor in bench.profile.feature_sets:
         curves[f"FrugalMCT on {extractor}"] = bench.curve(bench.forest(extractor), bench.shares)
-        curves[f"paper on {extractor}"] = accuracy_at(bench.compared_paper("linf", extractor))
-    rows: list[Row] = [
-        {"method": label, "budget_share": share, "accuracy": accuracy}
-        for label, curve in curves.items()
-        for share, accuracy in curve.items()
-    ]
+        curves[f"paper on {extractor}"] = accuracy_at(bench.paper_rows("linf", extractor))
     dearest = float(bench.test.accuracy[int(bench.profile.mean_costs.argmax())])
     shown = [label for label in curves if " on " in label] + ["best mixture", "oracle"]
-    series = [
-        Series(label, list(curves[label]), list(curves[label].values()), dashed=not label.startswith("paper"))
-        for label in shown
-        if curves[label]
-    ]
-    chart = line_chart(
-        series, title=f"Extractors compared, {bench.subject.title}", log_x=True, y_label="accuracy",
-        x_label="budget, as a share of always using the dearest", x_format=lambda x: percent(x, 0),
-        y_format=lambda y: percent(y, 0),
-    )  # fmt: skip
+    chart = budget_chart(
+        {label: curves[label] for label in shown},
+        title=f"Extractors compared, {bench.subject.title}",
+        dashed=[label for label in shown if not label.startswith("paper")],
+    )
     text = []
     for share in bench.shares:
         known = {label: curve[share] for label, curve in curves.items() if " on " in label and share in curve}
@@ -52,7 +41,9 @@ def _extractors(bench: Bench) -> Result:
         if label.startswith("paper on ")
     )
     stem = "table-3-extractors"
-    return Result({stem: reductions(curves, dearest), f"{stem}-curves": rows}, {f"{stem}-curves": chart}, finding)
+    return Result(
+        {stem: reductions(curves, dearest), f"{stem}-curves": curve_rows(curves)}, {f"{stem}-curves": chart}, finding
+    )
 
 
 EXTRACTORS = Study(

@@ -37,7 +37,6 @@ def _lipschitz(bench: Bench) -> Result:
     # The row itself is among those at distance 0; any one of them stands for it.
     pairs, others = np.repeat(mine, nearest), found.rows[:, 1:].reshape(-1)
     distances = found.distances[:, 1:].reshape(-1)
-    bench.tick()
     ratio = slopes(success[pairs], success[others], distances)
     differ = np.abs(success[pairs] - success[others]) >= 0.5
     finite = np.where(np.isfinite(ratio), ratio, 0.0)
@@ -83,7 +82,6 @@ def _bounds(bench: Bench, random: np.random.Generator, constant: FloatArray, usu
             "sample_size": size, "mean_distance": distance, "measured_error": float(error),
             "bound": float(constant.mean()) * distance, "bound_from_quantile": float(usual.mean()) * distance,
         })  # fmt: skip
-        bench.tick()
     return rows
 
 

@@ -11,8 +11,8 @@ from occamroute._arrays import FloatArray, generator
 from occamroute._money import exact
 from occamroute.charts import Series, line_chart
 from occamroute.estimation import SampledNeighbors
-from occamroute.evaluation.studies.base import Result, Row, Study, joined, percent
-from occamroute.evaluation.studies.bench import Bench
+from occamroute.evaluation.studies.base import Curves, Result, Row, Study, budget_chart, curve_rows, joined, percent
+from occamroute.evaluation.studies.bench import Bench, outcome
 from occamroute.evaluation.studies.curves import reductions
 from occamroute.planning.fitting import fit
 from occamroute.profiles import Profile
@@ -66,7 +66,6 @@ def made_up(bench: Bench, n: int) -> tuple[Profile, Profile]:
 def _many(bench: Bench) -> Result:
     profile, test = made_up(bench, bench.size(CLASSIFIERS, 9))
     core = profile.pareto()
-    bench.tick()
     curves: dict[str, dict[float, float]] = {}
     times: list[Row] = []
     for which, some in (("core set", core), ("all", profile)):
@@ -75,13 +74,7 @@ def _many(bench: Bench) -> Result:
             curves[f"{method}, {which}"] = curve
             times.append({"method": method, "classifiers": which, "n_classifiers": len(some.names),
                           "labelled_rows": len(some), "queries": len(judged), "seconds": seconds})  # fmt: skip
-            bench.tick()
     curves["single best, all"] = _single_best(profile, test, bench.size(SHARES, (0.1, 0.6)))
-    rows: list[Row] = [
-        {"method": label, "budget_share": share, "accuracy": accuracy}
-        for label, curve in curves.items()
-        for share, accuracy in curve.items()
-    ]
     dearest = int(profile.mean_costs.argmax())
     portfolio: list[Row] = [
         {"classifier": name, "cost": float(profile.mean_costs[column]), "accuracy": float(test.accuracy[column]),
@@ -90,13 +83,17 @@ def _many(bench: Bench) -> Result:
     ]  # fmt: skip
     tables = {
         "figure-11-table-6-many-classifiers": portfolio,
-        "figure-12-many-classifiers": rows,
+        "figure-12-many-classifiers": curve_rows(curves),
         "table-7-cost-reduction-many": reductions(curves, float(test.accuracy[dearest])),
         "many-classifiers-time": times,
     }
     charts = {
         "figure-11-many-classifiers": _scatter(bench, portfolio),
-        "figure-12-many-classifiers": _chart(bench, curves),
+        "figure-12-many-classifiers": budget_chart(
+            curves,
+            title=f"Accuracy against budget with many classifiers, {bench.subject.title}",
+            dashed=[label for label in curves if label.endswith("all")],
+        ),
     }
     return Result(tables, charts, _finding(profile, core, curves, times))
 
@@ -113,6 +110,7 @@ def _methods(
         if method == "occamroute":
             planner = fit(profile, budgets=budgets.values(), n_queries=len(test), seed=bench.seed)
             plans = {share: planner.plan(test.features, budget=budget) for share, budget in budgets.items()}
+            reached = {share: test.success[np.arange(len(test)), plan.choice] for share, plan in plans.items()}
         else:
             made = (
                 bench.oracle(test) if method == "oracle"
@@ -120,7 +118,8 @@ def _methods(
                 else bench.estimate(SampledNeighbors(), extractor=profile.extractor, profile=profile, test=test)
             )  # fmt: skip
             plans = {share: made.plan(budget, seed=bench.seed) for share, budget in budgets.items()}
-        curve = {share: float(test.success[np.arange(len(test)), plan.choice].mean()) for share, plan in plans.items()}
+            reached = {share: outcome(made, plan, test) for share, plan in plans.items()}
+        curve = {share: float(right.mean()) for share, right in reached.items()}
         found.append((method, curve, time.perf_counter() - start))
     return found
 
@@ -149,20 +148,7 @@ def _scatter(bench: Bench, portfolio: Sequence[Row]) -> str:
     )  # fmt: skip
 
 
-def _chart(bench: Bench, curves: dict[str, dict[float, float]]) -> str:
-    series = [
-        Series(label, list(curve), list(curve.values()), dashed=label.endswith("all"))
-        for label, curve in curves.items()
-        if curve
-    ]
-    return line_chart(
-        series, title=f"Accuracy against budget with many classifiers, {bench.subject.title}", log_x=True,
-        x_label="budget, as a share of always using the dearest", y_label="accuracy",
-        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0),
-    )  # fmt: skip
-
-
-def _finding(profile: Profile, core: Profile, curves: dict[str, dict[float, float]], times: Sequence[Row]) -> str:
+def _finding(profile: Profile, core: Profile, curves: Curves, times: Sequence[Row]) -> str:
     took = {(row["method"], row["classifiers"]): row["seconds"] for row in times}
     parts = []
     for method in ("paper", "occamroute", "best mixture"):

@@ -40,7 +40,6 @@ def _neighbour_distance(bench: Bench) -> Result:
                     "mean_distance": float(distances.mean()), "median_distance": float(np.median(distances)),
                     "share_at_zero": float((distances == 0.0).mean()),
                 })  # fmt: skip
-            bench.tick()
     stem = "figure-07-neighbour-distance"
     return Result({stem: rows}, {f"{stem}-{name}": _distance_chart(bench, rows, name) for name in _extractors(rows)},
                   _distance_finding(rows))  # fmt: skip
@@ -103,7 +102,6 @@ def _estimation_error(bench: Bench) -> Result:
                  "error_of_overall_accuracy": float(found[:, column].mean() - truth[:, column].mean())}
                 for column, name in enumerate(test.names)
             ]  # fmt: skip
-            bench.tick()
     constant = np.abs(bench.profile.accuracy - truth).mean(axis=0)
     stem = "figure-08-estimation-error"
     rows += [

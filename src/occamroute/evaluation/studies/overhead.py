@@ -35,7 +35,6 @@ def _overhead(bench: Bench) -> Result:
     estimator = SampledNeighbors()
     index, _ = _seconds(lambda: estimator.fit(profile.feature_sets[name], profile.success), 1)
     search, _ = _seconds(lambda: estimator.predict(test.feature_sets[name]))
-    bench.tick()
     made = bench.paper()
     budget = bench.budget(BUDGET)
     solve, plan = _seconds(lambda: made.plan(budget, seed=bench.seed))
@@ -43,7 +42,6 @@ def _overhead(bench: Bench) -> Result:
     part = bench.budget(BUDGET, len(few))
     own, ours = _seconds(lambda: few.plan(part, seed=bench.seed))
     peer, theirs = _seconds(lambda: few.plan(part, solver="highs", seed=bench.seed), 1)
-    bench.tick()
     rows: list[Row] = [
         {"what": "building the index", "queries": 0, "seconds": index},
         {"what": "nearest neighbours, K = 40", "queries": len(test), "seconds": search},

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from occamroute.charts import Series, line_chart
 from occamroute.estimation import SampledNeighbors
-from occamroute.evaluation.studies.base import Result, Row, Study, percent, points
+from occamroute.evaluation.studies.base import Curves, Result, Row, Study, curve_rows, percent, points
 from occamroute.evaluation.studies.bench import Bench
-from occamroute.evaluation.studies.samples import BUDGETS, reference_rows, references
+from occamroute.evaluation.studies.samples import BUDGETS, DRAWN, references
 
 __all__ = ["PENALTY"]
 
@@ -31,14 +31,14 @@ def _penalty(bench: Bench) -> Result:
     charts = {f"{stem}-sigma-of-{kind}": _chart(bench, [row for row in rows if row["sigma"] == kind], known, kind)
               for kind in KINDS}  # fmt: skip
     text = " ".join(_finding([row for row in rows if row["sigma"] == kind], known, kind) for kind in KINDS)
-    return Result({stem: rows + reference_rows(known)}, charts, text)
+    return Result({stem: rows + curve_rows(known)}, charts, text)
 
 
-def _chart(bench: Bench, rows: Sequence[Row], known: Mapping[str, Mapping[float, float]], kind: str) -> str:
+def _chart(bench: Bench, rows: Sequence[Row], known: Curves, kind: str) -> str:
     penalties = sorted({row["penalty"] for row in rows})
     places = list(range(len(penalties)))  # evenly: zero has no place on a logarithmic axis
     series = []
-    for share in BUDGETS:
+    for share in DRAWN:
         mine = {row["penalty"]: row["accuracy"] for row in rows if row["budget_share"] == share}
         if not mine:
             continue
@@ -57,7 +57,7 @@ def _chart(bench: Bench, rows: Sequence[Row], known: Mapping[str, Mapping[float,
     )  # fmt: skip
 
 
-def _finding(rows: Sequence[Row], known: Mapping[str, Mapping[float, float]], kind: str) -> str:
+def _finding(rows: Sequence[Row], known: Curves, kind: str) -> str:
     words = []
     for share in sorted({row["budget_share"] for row in rows}):
         mine = {row["penalty"]: row["accuracy"] for row in rows if row["budget_share"] == share}

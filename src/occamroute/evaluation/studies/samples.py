@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from occamroute.charts import Series, line_chart
-from occamroute.evaluation.studies.base import Result, Row, Study, percent, points
+from occamroute.evaluation.studies.base import Curves, Result, Row, Study, curve_rows, percent, points
 from occamroute.evaluation.studies.bench import Bench
 
 __all__ = ["K_AND_S", "SAMPLE_TOTAL"]
 
 PENALTIES = (0.0, 5.0)
 BUDGETS = (0.2, 0.6, 0.8)
+# Those in the charts: more lines cannot be told apart.
+DRAWN = (0.2, 0.6)
 COUNTS = (10, 20, 30, 40)
 SIZES = (0.4, 0.6, 0.8, 1.0)
-TRADE = (5, 10, 20, 40, 80, 200)
+TRADE = (5, 10, 20, 40, 100, 200, 500, 1000)
 
 
 def references(bench: Bench, shares: Sequence[float]) -> dict[str, dict[float, float]]:
     """Accuracy by budget of those who do not depend on the knob: mixture, FrugalMCT's forest, oracle."""
     made = {"best mixture": bench.mixture(), "FrugalMCT": bench.forest(), "oracle": bench.oracle()}
     return {label: bench.curve(estimate, shares) for label, estimate in made.items()}
-
-
-def reference_rows(curves: Mapping[str, Mapping[float, float]]) -> list[Row]:
-    """The same as rows."""
-    return [
-        {"method": label, "budget_share": share, "accuracy": accuracy}
-        for label, curve in curves.items()
-        for share, accuracy in curve.items()
-    ]
 
 
 def _paper_rows(bench: Bench, count: int, size: int, shares: Sequence[float]) -> list[Row]:
@@ -42,11 +35,11 @@ def _paper_rows(bench: Bench, count: int, size: int, shares: Sequence[float]) ->
     ]  # fmt: skip
 
 
-def _chart(bench: Bench, rows: Sequence[Row], known: Mapping[str, Mapping[float, float]], knob: str, words: str) -> str:
+def _chart(bench: Bench, rows: Sequence[Row], known: Curves, knob: str, words: str) -> str:
     plain = [row for row in rows if row["penalty"] == 0.0]
     values = sorted({row[knob] for row in plain})
     series = []
-    for share in BUDGETS:
+    for share in DRAWN:
         mine = [row for row in plain if row["budget_share"] == share]
         if mine:
             budget = percent(share, 0)
@@ -98,7 +91,7 @@ def _sample_total(bench: Bench) -> Result:
             text += f"With {words} it is above {label} at {sum(ahead)} of {len(ahead)} budgets. "
     stem = "figure-04b-sample-total"
     chart = _chart(bench, rows, known, "rows_used", "rows used, K · s")
-    return Result({stem: rows + reference_rows(known)}, {stem: chart}, text.strip())
+    return Result({stem: rows + curve_rows(known)}, {stem: chart}, text.strip())
 
 
 def _k_and_s(bench: Bench) -> Result:
@@ -121,7 +114,7 @@ def _k_and_s(bench: Bench) -> Result:
         ("c", "n_samples", trade, f"number of samples K when K · s = {pool} rows"),
     ):
         stem = f"figure-13{letter}-{'trade-off' if letter == 'c' else knob.replace('_', '-')}"
-        tables[stem] = rows + reference_rows(known)
+        tables[stem] = rows + curve_rows(known)
         charts[stem] = _chart(bench, rows, known, knob, words)
     gains = _gain(by_count, "n_samples", "K"), _gain(by_size, "sample_size", "s").replace("From", "from", 1)
     text = f"{gains[0]}; {gains[1]} (penalty 0). "

@@ -71,7 +71,6 @@ def _separation(bench: Bench) -> Result:
                 for x, y in zip(middle, counts / counts.sum(), strict=True)
             ]
             series.append(Series(metric, middle, counts / counts.sum()))
-            bench.tick()
         charts[f"figure-06-separation-{extractor}"] = line_chart(
             series, title=f"Distances between queries of different classes, {extractor}, {bench.subject.title}",
             x_label="distance, as a share of the largest", y_label="share of the pairs", names_below=True,
@@ -142,7 +141,6 @@ def _duplicates(bench: Bench) -> Result:
             equal, conflicting = duplicate_counts(known, labels)
             rows.append({"rows": split, "judged_on": what, "n_rows": len(part), "equal_to_another": equal,
                          "with_different_labels": conflicting})  # fmt: skip
-        bench.tick()
     first = next(row for row in rows if row["judged_on"] == f"features of {bench.extractor}")
     everything = next(row for row in rows if row["judged_on"] == "everything known")
     text = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from occamroute.charts import Series, line_chart, stacked_bars
-from occamroute.evaluation.studies.base import Result, Row, Study, percent, points
+from occamroute.charts import stacked_bars
+from occamroute.evaluation.studies.base import Result, Row, Study, budget_chart, curve_rows, percent, points
 from occamroute.evaluation.studies.bench import Bench
 from occamroute.evaluation.studies.curves import METHODS, PAPER, accuracy_at, against_mixture
 
@@ -14,7 +14,7 @@ def _usage(bench: Bench) -> Result:
     rows: list[Row] = []
     charts = {}
     stem = "figure-04a-usage"
-    found = {"paper": bench.compared_paper(), "occamroute": bench.compared("occamroute", "auto")}
+    found = {"paper": bench.paper_rows(), "occamroute": bench.compared("auto")}
     for method, lines in found.items():
         for line in lines:
             share = {name: count / len(bench.test) for name, count in line["usage"].items()}
@@ -49,25 +49,9 @@ def _most_used(bench: Bench, who: str, lines: list[Row]) -> str:
 
 def _oracle(bench: Bench) -> Result:
     labels = ("single best", "random", "best mixture", "occamroute", "oracle")
-    curves = {label: accuracy_at(bench.compared(label, METHODS[label])) for label in labels}
-    curves |= {"FrugalMCT": bench.curve(bench.forest(), bench.shares), PAPER: accuracy_at(bench.compared_paper())}
-    rows: list[Row] = [
-        {"method": label, "budget_share": share, "accuracy": accuracy}
-        for label, curve in curves.items()
-        for share, accuracy in curve.items()
-    ]
-    series = [
-        Series(
-            label, list(curve), list(curve.values()), dashed=label == "oracle", points=label in (PAPER, "occamroute")
-        )
-        for label, curve in curves.items()
-        if curve
-    ]
-    chart = line_chart(
-        series, title=f"What a perfect estimate would reach, {bench.subject.title}", log_x=True,
-        x_label="budget, as a share of always using the dearest", y_label="accuracy",
-        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0),
-    )  # fmt: skip
+    curves = {label: accuracy_at(bench.compared(METHODS[label])) for label in labels}
+    curves |= {"FrugalMCT": bench.curve(bench.forest(), bench.shares), PAPER: accuracy_at(bench.paper_rows())}
+    chart = budget_chart(curves, title=f"What a perfect estimate would reach, {bench.subject.title}")
     oracle, best = curves["oracle"], float(bench.test.accuracy.max())
     above = [share for share, accuracy in oracle.items() if accuracy > best]
     missing = [oracle[share] - curves[PAPER][share] for share in curves[PAPER] if share in oracle]
@@ -79,9 +63,9 @@ def _oracle(bench: Bench) -> Result:
             f"({percent(oracle[first], 1)} against {percent(best, 1)}). "
         )
     if missing:
-        text += f"The paper's method stays {points(-sum(missing) / len(missing))} from it on average. "
+        text += f"The paper's method differs from it by {points(-sum(missing) / len(missing))} on average. "
     text += against_mixture(curves[PAPER], curves["best mixture"], "The paper's method")
-    return Result({"figure-14-oracle": rows}, {"figure-14-oracle": chart}, text)
+    return Result({"figure-14-oracle": curve_rows(curves)}, {"figure-14-oracle": chart}, text)
 
 
 USAGE = Study(

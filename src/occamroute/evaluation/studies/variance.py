@@ -51,12 +51,12 @@ def _variance(bench: Bench) -> Result:
             features, profile.success[rows], queries, counts=counts, size=size, independent=kind == "independent",
             repeats=bench.size(REPEATS, 12), seed=1000 * (bench.seed + 1),
         )  # fmt: skip
-        bench.tick()
     first = float(measured["independent"][0])
     table: list[Row] = [
         {
             "n_samples": count,
             "sample_size": size,
+            "pool": int(rows.size),
             "variance_independent_samples": float(measured["independent"][index]),
             "variance_disjoint_slices": float(measured["disjoint"][index]),
             "one_over_k": first / count,
