@@ -22,7 +22,7 @@ from occamroute.evaluation.studies.many import many_classifiers
 from occamroute.evaluation.studies.portfolio import agreement_matrix, complementarity_matrix
 from occamroute.evaluation.studies.running import run_studies
 from occamroute.evaluation.studies.separation import duplicate_counts, pair_distances
-from occamroute.evaluation.studies.subjects import Subject, from_folder, shipped
+from occamroute.evaluation.studies.subjects import Subject, from_folder, from_profile, shipped
 from occamroute.evaluation.studies.variance import estimator_variance
 
 
@@ -242,6 +242,25 @@ def test_a_profile_that_lacks_things(tmp_path: Path, bench: Bench) -> None:
     assert "a<b" not in page
 
 
+def test_odd_profiles() -> None:
+    """Costs that differ by query, a free classifier, soft success, groups; costs so alike that few budgets do."""
+    random = np.random.default_rng(0)
+    features, labels = random.random((500, 3)), random.choice(["u", "v"], 500)
+    features[:40] = features[40:80]
+    costs = np.column_stack([np.zeros(500), random.random((500, 2)) + 0.5])
+    own = oc.Profile(
+        ("f", "g", "h"), costs, features, random.random((500, 3)), labels=labels, groups=np.arange(500) // 2
+    )
+    alike = oc.Profile(("f", "g"), (0.95, 1.0), features, np.ones((500, 2)), extractor_cost=0.02, labels=labels)
+    names = ("core-set", "penalty", "k-and-s", "variance", "overhead", "lipschitz", "separation", "duplicates")
+    for profile in (own, alike):
+        bench = Bench(from_profile(profile, None, name="odd", seed=0), seed=0, quick=True)
+        for study in find_studies(names):
+            found = study.run(bench)
+            assert found.finding.endswith(".")
+            assert not re.search(r"\b(nan|inf)\b", found.finding + "".join(found.charts.values()))
+
+
 def test_an_interrupt_loses_nothing(tmp_path: Path, bench: Bench) -> None:
     """What was finished before Ctrl-C is on the disk, and a later run goes on from there."""
     calls = []
@@ -299,6 +318,8 @@ def test_raw_outputs_in_a_folder(tmp_path: Path) -> None:
         (("all", "--data", "poor"), "an array is missing"),
         (("all", "--profile", "none.parquet"), "there is no such file"),
         (("all", "--profile", "tiny.parquet"), "at least 200 labelled rows and 50 queries to judge on, got 30 and 30"),
+        (("all", "--profile", "free.parquet"), "a study needs a classifier that costs something"),
+        (("all", "--profile", "one.parquet"), "a study needs at least 2 classifiers, got 1"),
         (("all", "--data", ".", "--profile", "tiny.parquet"), "give --data or --profile, not both"),
         (("all", "--test", "tiny.parquet"), "--test needs --profile"),
         (("classifiers", "--quick", "--out", "no/where"), "the folder no does not exist"),
@@ -313,6 +334,8 @@ def test_bad_input_gets_one_sentence(words: tuple[str, ...], sentence: str, tmp_
     np.savez(tmp_path / "poor" / "cifar10.npz", names=np.array(["a"]))
     random = np.random.default_rng(0)
     oc.save(oc.Profile(("a", "b"), (1, 2), random.random((60, 2)), random.random((60, 2))), tmp_path / "tiny.parquet")
+    oc.save(oc.Profile(("a", "b"), (0, 0), random.random((60, 2)), random.random((60, 2))), tmp_path / "free.parquet")
+    oc.save(oc.Profile(("a",), (1,), random.random((60, 2)), random.random((60, 1))), tmp_path / "one.parquet")
     done = run("study", *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr

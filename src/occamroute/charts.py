@@ -78,8 +78,8 @@ def line_chart(
     ``x_ticks`` sets the marks on the axis; ``names_below`` puts the legend under the picture, as is done anyway
     for many series.
     """
-    xs = [float(x) for one in series for x in one.x]
-    ys = [float(y) for one in series for y in one.y]
+    xs = [float(x) for one in series for x in one.x] or [1.0, 2.0]  # an empty picture still has its axes
+    ys = [float(y) for one in series for y in one.y] or [1.0, 2.0]
     marks = list(x_ticks) if x_ticks else log_ticks(min(xs), max(xs)) if log_x else nice_ticks(min(xs), max(xs), 8)
     y_ticks = _decades(min(ys), max(ys)) if log_y else nice_ticks(min(ys), max(ys))
     across = _scale(marks[0], marks[-1], LEFT, WIDTH - RIGHT, log=log_x)
@@ -185,7 +185,8 @@ def _scale(low: float, high: float, start: float, end: float, *, log: bool = Fal
     if log:
         plain = _scale(math.log(low), math.log(high), start, end)
         return lambda value: plain(math.log(value))
-    return lambda value: start + (value - low) / (high - low) * (end - start)
+    span = (high - low) or 1.0  # where all places are one
+    return lambda value: start + (value - low) / span * (end - start)
 
 
 def _axes(

@@ -50,15 +50,20 @@ def accuracy_at(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
     return {round(float(row["budget_share"]), 9): float(row["accuracy"]) for row in rows}
 
 
-def against_mixture(curve: Mapping[float, float], mixture: Mapping[float, float], who: str) -> str:
-    """At how many budgets one is above the best mixture that looks at no features, and by how much on average."""
-    gains = [curve[share] - mixture[share] for share in curve if share in mixture]
-    if not gains:
+def against_mixture(rows: Sequence[Mapping[str, Any]], who: str) -> str:
+    """At how many budgets one is above the best mixture that looks at no features, how surely, and the verdict."""
+    known = [row for row in rows if row.get("difference") is not None]
+    if not known:
         return f"{who} answers everything at none of the budgets."
-    above = count_of([gain > 0.0 for gain in gains], "budgets")
-    mean = sum(gains) / len(gains)
-    verdict = "" if mean >= 0.0 else ": it loses to doing without features"
-    return f"{who} is above the best mixture without features at {above} ({points(mean)} on average){verdict}."
+    above = count_of([row["difference"] > 0.0 for row in known], "budgets")
+    mean = sum(row["difference"] for row in known) / len(known)
+    surely = sum(row["difference_interval"][0] > 0.0 for row in known)
+    hardly = sum(row["difference_interval"][1] < 0.0 for row in known)
+    verdict = "gains over" if surely > hardly else "loses to" if hardly > surely else "is level with"
+    return (
+        f"{who} {verdict} the best mixture without features: above it at {above} ({points(mean)} on average), by more "
+        f"than chance (90 %) at {surely}, and below it by more than chance at {hardly}."
+    )
 
 
 def reductions(curves: Curves, dearest: float) -> list[Row]:
@@ -78,7 +83,7 @@ def _curves(bench: Bench, metric: str, figure: str, table: str) -> Result:
     drops = reductions(curves, dearest)
     rows = [_flat(label, row) for label, lines in found.items() for row in lines]
     chart = budget_chart(curves, title=f"Accuracy against budget, {metric}, {bench.subject.title}")
-    return Result({figure: rows, table: drops}, {figure: chart}, _finding(curves, drops, metric))
+    return Result({figure: rows, table: drops}, {figure: chart}, _finding(found, drops, metric))
 
 
 def _flat(label: str, row: Mapping[str, Any]) -> Row:
@@ -92,15 +97,17 @@ def _flat(label: str, row: Mapping[str, Any]) -> Row:
     return flat | {"chosen": row.get("chosen")}
 
 
-def _finding(curves: Curves, drops: Sequence[Row], metric: str) -> str:
-    mixture = curves["best mixture"]
-    text = against_mixture(curves[PAPER], mixture, f"The paper's method ({metric}, penalty tuned on held-out rows)")
-    text += " " + against_mixture(curves[FIXED], mixture, f"With the paper's penalty of {FIXED_PENALTY:g} it")
-    forest = [
-        curves[PAPER][share] > curves["FrugalMCT"][share] for share in curves[PAPER] if share in curves["FrugalMCT"]
-    ]
-    text += f" It is above FrugalMCT's forest at {count_of(forest, 'budgets')}."
-    text += " " + against_mixture(curves["occamroute"], mixture, "What occamroute chooses by itself")
+def _finding(found: Mapping[str, Sequence[Row]], drops: Sequence[Row], metric: str) -> str:
+    paper, forest = accuracy_at(found[PAPER]), accuracy_at(found["FrugalMCT"])
+    ahead = count_of([paper[share] > forest[share] for share in paper if share in forest], "budgets")
+    text = " ".join(
+        (
+            against_mixture(found[PAPER], f"The paper's method ({metric}, penalty tuned on held-out rows)"),
+            against_mixture(found[FIXED], f"With the paper's penalty of {FIXED_PENALTY:g} it"),
+            f"It is above FrugalMCT's forest at {ahead}.",
+            against_mixture(found["occamroute"], "What occamroute chooses by itself"),
+        )
+    )
     words = []
     for cut in REDUCTIONS:
         lost = {row["method"]: row["accuracy_drop"] for row in drops if row["cost_reduction"] == cut}

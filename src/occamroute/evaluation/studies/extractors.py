@@ -36,9 +36,8 @@ def _extractors(bench: Bench) -> Result:
             best = max(known, key=lambda label: known[label])
             text.append(f"{best} at {percent(share, 0)}")
     finding = f"The best of them by budget: {', '.join(text)}. " + " ".join(
-        against_mixture(curves[label], curves["best mixture"], label[:1].upper() + label[1:])
-        for label in curves
-        if label.startswith("paper on ")
+        against_mixture(bench.paper_rows("linf", name), f"The paper's method on {name}")
+        for name in bench.profile.feature_sets
     )
     stem = "table-3-extractors"
     return Result(

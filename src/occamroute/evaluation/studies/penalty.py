@@ -14,6 +14,7 @@ from occamroute.evaluation.studies.samples import BUDGETS, DRAWN, references
 __all__ = ["PENALTY"]
 
 PENALTIES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 100.0)
+QUICK_PENALTIES = (0.0, 1.0, 5.0, 50.0)
 KINDS: tuple[Literal["error", "estimator"], ...] = ("error", "estimator")
 
 
@@ -21,7 +22,7 @@ def _penalty(bench: Bench) -> Result:
     rows: list[Row] = []
     for kind in KINDS:
         estimate = bench.estimate(SampledNeighbors(), sigma=kind)
-        for penalty in bench.size(PENALTIES, (0.0, 1.0, 5.0, 50.0)):
+        for penalty in bench.size(PENALTIES, QUICK_PENALTIES):
             rows += [
                 {"method": "paper", "sigma": kind, "penalty": penalty, "budget_share": share, "accuracy": accuracy}
                 for share, accuracy in bench.curve(estimate, BUDGETS, penalty=penalty).items()
@@ -35,7 +36,7 @@ def _penalty(bench: Bench) -> Result:
 
 
 def _chart(bench: Bench, rows: Sequence[Row], known: Curves, kind: str) -> str:
-    penalties = sorted({row["penalty"] for row in rows})
+    penalties = bench.size(PENALTIES, QUICK_PENALTIES)
     places = list(range(len(penalties)))  # evenly: zero has no place on a logarithmic axis
     series = []
     for share in DRAWN:

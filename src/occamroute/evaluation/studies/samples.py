@@ -65,6 +65,8 @@ def _chart(bench: Bench, rows: Sequence[Row], known: Curves, knob: str, words: s
 def _gain(rows: Sequence[Row], knob: str, words: str) -> str:
     """How much the largest value of a knob gains over the smallest, penalty 0, on average over budgets."""
     plain = [row for row in rows if row["penalty"] == 0.0]
+    if not plain:
+        return "The paper's method answers everything at none of the budgets"
     low, high = min(row[knob] for row in plain), max(row[knob] for row in plain)
     by = {(row[knob], row["budget_share"]): row["accuracy"] for row in plain}
     gains = [by[high, share] - by[low, share] for value, share in by if value == low and (high, share) in by]

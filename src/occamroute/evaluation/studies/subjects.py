@@ -50,6 +50,10 @@ class Subject:
         for name, table in profile.feature_sets.items():
             if table.shape[1] != test.feature_sets[name].shape[1]:
                 raise InvalidInputError(f"the test queries' features of {name!r} must have {table.shape[1]} columns.")
+        if len(profile.names) < 2:
+            raise InvalidInputError("a study needs at least 2 classifiers, got 1.")
+        if float(profile.mean_costs.max()) <= 0.0 or float(test.mean_costs.max()) <= 0.0:
+            raise InvalidInputError("a study needs a classifier that costs something: budgets are shares of its cost.")
         if len(profile) < FEWEST_ROWS or len(test) < FEWEST_QUERIES:
             raise InvalidInputError(
                 f"a study needs at least {FEWEST_ROWS} labelled rows and {FEWEST_QUERIES} queries to judge on, "

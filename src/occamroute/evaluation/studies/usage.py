@@ -64,7 +64,7 @@ def _oracle(bench: Bench) -> Result:
         )
     if missing:
         text += f"The paper's method differs from it by {points(-sum(missing) / len(missing))} on average. "
-    text += against_mixture(curves[PAPER], curves["best mixture"], "The paper's method")
+    text += against_mixture(bench.paper_rows(), "The paper's method")
     return Result({"figure-14-oracle": curve_rows(curves)}, {"figure-14-oracle": chart}, text)
 
 
