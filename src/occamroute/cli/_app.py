@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from occamroute._version import __version__
+from occamroute.cli.compare import compare
 from occamroute.cli.demo import demo
 from occamroute.cli.frontier import frontier
 from occamroute.cli.plan import plan
@@ -44,4 +45,5 @@ app.command()(demo)
 app.command()(plan)
 app.command()(frontier)
 app.command()(study)
+app.command()(compare)
 app.command()(verify)

@@ -25,7 +25,8 @@ def plan(
         typer.Option(help="Where to write the assignment: .parquet (with its certificate, for verify) or .csv."),
     ] = None,
     estimator: Annotated[
-        str, typer.Option(help="auto chooses on held-out rows; or bagged, sampled (the paper), mixture.")
+        str,
+        typer.Option(help="auto chooses on held-out rows; or bagged, sampled (the paper), kernel, forest, mixture."),
     ] = "auto",
     extractor: Annotated[
         str | None, typer.Option(help="Whose features these are, where the profile has several sets.")

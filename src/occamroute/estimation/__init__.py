@@ -11,18 +11,28 @@ from typing import Any
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation.bagged import BaggedNeighbors
 from occamroute.estimation.base import Estimator
-from occamroute.estimation.forest import Forest
+from occamroute.estimation.forest import ContrastForest, Forest
 from occamroute.estimation.kernel import KernelRidge
 from occamroute.estimation.mixture import Mixture
 from occamroute.estimation.sampled import SampledNeighbors
 
-__all__ = ["BaggedNeighbors", "Estimator", "Forest", "KernelRidge", "Mixture", "SampledNeighbors", "make_estimator"]
+__all__ = [
+    "BaggedNeighbors",
+    "ContrastForest",
+    "Estimator",
+    "Forest",
+    "KernelRidge",
+    "Mixture",
+    "SampledNeighbors",
+    "make_estimator",
+]
 
 ESTIMATORS: dict[str, Callable[[], Estimator]] = {
     "sampled": SampledNeighbors,
     "bagged": BaggedNeighbors,
     "forest": Forest,
     "forest_regularized": partial(Forest, regularized=True),
+    "contrast_forest": ContrastForest,
     "kernel": KernelRidge,
     "mixture": Mixture,
 }

@@ -1,4 +1,4 @@
-"""FrugalMCT's estimator: regression trees on the features, one forest for all classifiers."""
+"""Regression trees on the features: FrugalMCT's forest, and one that learns what a plan needs to know."""
 
 from __future__ import annotations
 
@@ -10,64 +10,50 @@ from occamroute._arrays import FloatArray, feature_matrix, success_matrix
 from occamroute.estimation.base import whole_number
 from occamroute.executors.local import thread_count
 
-__all__ = ["Forest"]
+__all__ = ["ContrastForest", "Forest"]
 
-# Trees split on no more outputs than this: the leading components of success stand in for a hundred classifiers.
+# Trees are grown on no more outputs than this: the leading components of success stand in for a hundred classifiers.
 OUTPUTS = 16
+# How much the mean over classifiers counts in a split beside the differences between them.
+LEVEL = 0.1
 
 
 class Forest:
-    """A forest of regression trees.
+    """A random forest: scikit-learn's as it comes, whose leaves hold single rows.
 
-    With the default arguments it is scikit-learn's random forest as it comes, whose leaves hold single rows.
     ``regularized`` asks for leaves of at least 20 rows, a third of the features at each split, and half the rows
-    for each tree. ``random_splits`` draws the thresholds too (extremely randomised trees): faster, and smoother.
+    for each tree.
     """
 
     looks_at_features = True
 
     def __init__(
-        self,
-        trees: int = 100,
-        *,
-        regularized: bool = False,
-        random_splits: bool = False,
-        seed: int = 0,
-        threads: int | None = None,
+        self, trees: int = 100, *, regularized: bool = False, seed: int = 0, threads: int | None = None
     ) -> None:
         self.trees = trees
         self.regularized = regularized
-        self.random_splits = random_splits
         self.seed = seed
         self.threads = threads
 
     def fit(self, features: Any, success: Any) -> Forest:
         """Grow the trees on ``features`` (n, d) and ``success`` (n, M)."""
-        from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
+        from sklearn.ensemble import RandomForestRegressor
 
-        rows = feature_matrix(features)
-        knobs: dict[str, Any] = {"n_estimators": whole_number(self.trees, "trees")}
-        if self.regularized:
-            leaf = min(20, max(1, rows.shape[0] // 20))
-            # Half the rows of a handful are too few to split.
-            knobs |= {"min_samples_leaf": leaf, "max_features": 1 / 3, "bootstrap": True, "max_samples": 0.5}
-        kind = ExtraTreesRegressor if self.random_splits else RandomForestRegressor
-        values = success_matrix(success)
+        rows, values = feature_matrix(features), success_matrix(success)
         self.mean_ = values.mean(axis=0)
-        self.components_ = _leading(values - self.mean_)
-        self.forest_ = kind(**knobs, random_state=self.seed % 2**32, n_jobs=thread_count(self.threads))
-        self.forest_.fit(rows, (values - self.mean_) @ self.components_.T)
+        self.components_ = _leading(values - self.mean_, OUTPUTS)
+        knobs = _regular(len(rows)) if self.regularized else {}
+        self.forest_ = RandomForestRegressor(
+            whole_number(self.trees, "trees"),
+            random_state=self.seed % 2**32,
+            n_jobs=thread_count(self.threads),
+            **knobs,
+        ).fit(rows, (values - self.mean_) @ self.components_.T)
         return self
 
     def shrunk(self, share: float) -> Forest:
         """The same for a pool that has only a share of the rows."""
-        return Forest(
-            self.trees,
-            regularized=self.regularized,
-            random_splits=self.random_splits,
-            seed=self.seed,
-            threads=self.threads,
-        )
+        return Forest(self.trees, regularized=self.regularized, seed=self.seed, threads=self.threads)
 
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
@@ -75,13 +61,61 @@ class Forest:
         return np.asarray(self.mean_ + found @ self.components_)
 
     def __repr__(self) -> str:
-        return f"Forest({self.trees}, regularized={self.regularized}, random_splits={self.random_splits})"
+        return f"Forest({self.trees}, regularized={self.regularized})"
 
 
-def _leading(deviations: FloatArray) -> FloatArray:
+class ContrastForest:
+    """A regularised forest that splits where classifiers differ, not where all of them fail.
+
+    What all classifiers share on a query decides nothing in a plan, but it is most of the variance of success. Trees
+    are grown on success less its mean over classifiers, and on that mean with a tenth of its weight. Thresholds are
+    drawn at random (extremely randomised trees): faster and smoother than searching for the best.
+    """
+
+    looks_at_features = True
+
+    def __init__(self, trees: int = 100, *, seed: int = 0, threads: int | None = None) -> None:
+        self.trees = trees
+        self.seed = seed
+        self.threads = threads
+
+    def fit(self, features: Any, success: Any) -> ContrastForest:
+        """Grow the trees on ``features`` (n, d) and ``success`` (n, M)."""
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        rows, values = feature_matrix(features), success_matrix(success)
+        level = values.mean(axis=1, keepdims=True)
+        contrasts = values - level
+        self.components_ = _leading(contrasts, OUTPUTS - 1)
+        outputs = np.hstack([contrasts @ self.components_.T, LEVEL * level])
+        self.forest_ = ExtraTreesRegressor(
+            whole_number(self.trees, "trees"), random_state=self.seed % 2**32, n_jobs=thread_count(self.threads),
+            **_regular(len(rows)),
+        ).fit(rows, outputs)  # fmt: skip
+        return self
+
+    def shrunk(self, share: float) -> ContrastForest:
+        """The same for a pool that has only a share of the rows."""
+        return ContrastForest(self.trees, seed=self.seed, threads=self.threads)
+
+    def predict(self, features: Any) -> FloatArray:
+        """Estimated success (N, M)."""
+        found = np.asarray(self.forest_.predict(feature_matrix(features)))
+        return np.asarray(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL)
+
+    def __repr__(self) -> str:
+        return f"ContrastForest({self.trees})"
+
+
+def _regular(rows: int) -> dict[str, Any]:
+    """Knobs against overfitting; a handful of rows is split all the same."""
+    leaf = min(20, max(1, rows // 20))
+    return {"min_samples_leaf": leaf, "max_features": 1 / 3, "bootstrap": True, "max_samples": 0.5}
+
+
+def _leading(deviations: FloatArray, most: int) -> FloatArray:
     """The directions (c, M) that trees are grown on: all M, or the leading components of many."""
     options = deviations.shape[1]
-    if options <= OUTPUTS:
+    if options <= most:
         return np.eye(options)
-    order = np.linalg.eigh(deviations.T @ deviations)[1]
-    return np.asarray(order[:, ::-1][:, :OUTPUTS].T)
+    return np.asarray(np.linalg.eigh(deviations.T @ deviations)[1][:, ::-1][:, :most].T)

@@ -16,11 +16,11 @@ from occamroute.errors import InvalidInputError
 
 __all__ = ["RIDGES", "KernelRidge", "cross_fit"]
 
-LANDMARKS = 800
+LANDMARKS = 600
 # Strengths of the ridge, relative to the number of rows.
 RIDGES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 1))
 BLOCK = 4096
-SMALLEST_EIGENVALUE = 1e-7
+JITTER = 1e-9
 
 
 class KernelRidge:
@@ -45,7 +45,7 @@ class KernelRidge:
             raise InvalidInputError(f"ridge must be a number above 0, got {self.ridge!r}.")
         self.map_ = _Landmarks(rows, standardize=self.standardize, seed=self.seed)
         sums = _Sums.of(self.map_, rows, values, np.arange(len(rows)))
-        solver = sums.solver()
+        solver = _Solver(self.map_, sums)
         chosen = self.ridge
         if chosen is None:
             chosen = RIDGES[int(np.argmin(_left_out_errors(self.map_, solver, rows, values)))]
@@ -89,7 +89,7 @@ def cross_fit(
     everything = np.arange(len(features))
     parts = [_Sums.of(space, features, success, np.setdiff1d(everything, pool)) for pool, _ in folds]
     total = _Sums.total(parts)
-    solvers = [total.less(part).solver() for part in parts]
+    solvers = [_Solver(space, total.less(part)) for part in parts]
     errors = np.zeros(len(RIDGES))
     for solver, (_, held) in zip(solvers, folds, strict=True):
         solutions = [solver.solution(ridge) for ridge in RIDGES]
@@ -105,7 +105,7 @@ def cross_fit(
 
 
 class _Landmarks:
-    """Maps rows to the features (n, r) in which the kernel of the landmarks is a plain product."""
+    """The kernel of some landmarks; ``whiten`` takes it to features whose plain product it is."""
 
     def __init__(self, rows: FloatArray, *, standardize: bool, seed: int) -> None:
         spread = rows.std(axis=0, dtype=np.float64)
@@ -117,29 +117,32 @@ class _Landmarks:
         chosen = generator(seed).permutation(len(rows))[:LANDMARKS]
         self.points = np.unique(self._scaled(rows[np.sort(chosen)]), axis=0)
         self.norms = (self.points**2).sum(axis=1)
-        self.whiten = np.eye(1)
         self.rate = 0.0
         distances = self._distances(self.points[generator(seed).permutation(len(self.points))[:400]])
         positive = distances[distances > 1e-12]
         if positive.size:
             self.rate = 1.0 / float(np.median(positive))
-        values, vectors = np.linalg.eigh(self._kernel(self.points))
-        kept = values > SMALLEST_EIGENVALUE * values[-1]
-        self.whiten = vectors[:, kept] / np.sqrt(values[kept])
+        kernel = self(None)
+        # Landmarks that lie close together make the kernel nearly singular.
+        factor = np.linalg.cholesky(kernel + JITTER * len(kernel) * np.eye(len(kernel)))
+        self.whiten = np.linalg.inv(factor).T
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         return np.asarray((rows - self.mean) / self.scale)
 
     def _distances(self, scaled: FloatArray) -> FloatArray:
         """Squared l2 distances to the landmarks, (n, m)."""
-        squares = (scaled**2).sum(axis=1)[:, None] + self.norms
-        return np.asarray(np.maximum(squares - 2.0 * (scaled @ self.points.T), 0.0))
+        table = scaled @ self.points.T
+        table *= -2.0
+        table += self.norms
+        table += (scaled**2).sum(axis=1)[:, None]
+        return np.asarray(np.maximum(table, 0.0, out=table))
 
-    def _kernel(self, scaled: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(-self.rate * self._distances(scaled)))
-
-    def __call__(self, rows: FloatArray) -> FloatArray:
-        return np.asarray(self._kernel(self._scaled(rows)) @ self.whiten)
+    def __call__(self, rows: FloatArray | None) -> FloatArray:
+        """The kernel between rows (or the landmarks themselves) and the landmarks, (n, m)."""
+        table = self._distances(self.points if rows is None else self._scaled(rows))
+        table *= -self.rate
+        return np.asarray(np.exp(table, out=table))
 
 
 class _Sums:
@@ -156,7 +159,7 @@ class _Sums:
 
     @classmethod
     def of(cls, space: _Landmarks, features: FloatArray, success: FloatArray, rows: IntArray) -> _Sums:
-        width = space.whiten.shape[1]
+        width = len(space.points)
         made = cls(
             int(rows.size), np.zeros(width), np.zeros(success.shape[1]),
             np.zeros((width, width)), np.zeros((width, success.shape[1])),
@@ -180,28 +183,26 @@ class _Sums:
             self.gram - other.gram, self.cross - other.cross,
         )  # fmt: skip
 
-    def solver(self) -> _Solver:
-        return _Solver(self)
-
 
 class _Solver:
-    """The solutions for every ridge, from one eigendecomposition."""
+    """The solutions for every ridge, from one eigendecomposition in the whitened space."""
 
-    def __init__(self, sums: _Sums) -> None:
+    def __init__(self, space: _Landmarks, sums: _Sums) -> None:
         self.count = sums.count
         self.center = sums.mapped / sums.count
         self.mean = sums.success / sums.count
         gram = sums.gram - sums.count * np.outer(self.center, self.center)
         cross = sums.cross - sums.count * np.outer(self.center, self.mean)
-        values, self.vectors = np.linalg.eigh(gram)
+        values, vectors = np.linalg.eigh(space.whiten.T @ gram @ space.whiten)
         self.values = np.maximum(values, 0.0)
+        self.vectors = space.whiten @ vectors
         self.rotated = self.vectors.T @ cross
 
     def inverse(self, ridge: float) -> FloatArray:
         return np.asarray(1.0 / (self.values + ridge * self.count))
 
     def solution(self, ridge: float) -> FloatArray:
-        """Coefficients (r, M)."""
+        """Coefficients (m, M) of the centred kernel."""
         return np.asarray(self.vectors @ (self.inverse(ridge)[:, None] * self.rotated))
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-import numpy as np
-
-from occamroute._money import exact, rounded_up
-from occamroute.errors import BudgetTooSmallError
-from occamroute.estimation import Mixture
-from occamroute.planning.estimates import Estimate, charged, estimate
-from occamroute.planning.fitting import Planner, Progress, fit
-from occamroute.planning.plans import Plan
+from occamroute._money import exact
+from occamroute.evaluation.comparing import compare, dearest_total
+from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
 
 __all__ = ["Sweep", "SweepRow", "sweep"]
@@ -65,79 +59,32 @@ def sweep(
     and the oracle, which knows each answer beforehand and so bounds them all. Nothing but the oracle sees the
     test rows' success.
     """
-    full = exact(float(profile.mean_costs.max())) * len(test)
-    budgets = {fraction: exact(fraction) * full for fraction in fractions}
-    affordable = [amount for amount in budgets.values() if amount >= _least(profile, len(test))]
-    planner = fit(profile, budgets=affordable, n_queries=len(test), seed=seed, progress=progress)
-    mixture = estimate(profile, test.features, estimator=Mixture(), seed=seed, extractor=_any_set(profile))
-    oracle = _oracle(profile, test)
-    rows = [_single(profile, test, "cheapest", int(profile.mean_costs.argmin()), full)]
-    for fraction, budget in budgets.items():
-        for method, made in _plans(planner, mixture, oracle, test, budget):
-            rows.append(_row(method, fraction, made, test, full))
-    rows.append(_single(profile, test, "dearest", int(profile.mean_costs.argmax()), full))
-    shares = tuple(float(share) for share in profile.mean_costs / profile.mean_costs.max())
-    return Sweep(tuple(rows), profile.names, shares, tuple(test.accuracy.tolist()), len(profile), len(test))
-
-
-def _least(profile: Profile, queries: int) -> Fraction:
-    return exact(float(profile.mean_costs.min())) * queries
-
-
-def _any_set(profile: Profile) -> str:
-    return next(iter(profile.feature_sets))
-
-
-def _oracle(profile: Profile, test: Profile) -> Estimate:
-    """True success, and no features to pay for."""
-    costs, overhead = charged(profile, None, None, len(test))
-    return Estimate(profile.names, costs, test.success, np.zeros(len(profile.names)), overhead)
-
-
-def _plans(
-    planner: Planner, mixture: Estimate, oracle: Estimate, test: Profile, budget: Fraction
-) -> Iterable[tuple[str, Plan]]:
-    try:
-        yield "mixture", mixture.plan(budget, seed=planner.seed)
-        yield "occamroute", planner.plan(test.features, budget=budget)
-        yield "oracle", oracle.plan(budget, seed=planner.seed)
-    except BudgetTooSmallError:
-        return
-
-
-def _row(method: str, fraction: float, made: Plan, test: Profile, full: Fraction) -> SweepRow:
-    reached = test.success[np.arange(len(test)), made.choice]
-    honest = method == "occamroute"
-    return SweepRow(
-        method=method,
-        budget=fraction,
-        accuracy=float(reached.mean()),
-        cost=made.planned_cost,
-        cost_share=made.planned_cost / float(full),
-        expected_accuracy=made.expected_accuracy if honest else None,
-        accuracy_interval=made.accuracy_interval if honest else None,
-        gap=made.gap,
-        chosen=_how(made) if honest else None,
-        usage=made.usage,
+    full = dearest_total(profile, test)
+    budgets = {exact(fraction) * full: fraction for fraction in fractions}
+    report = compare(profile, test, budgets=budgets, methods={"occamroute": "auto"}, seed=seed, progress=progress)
+    named = {float(budget): fraction for budget, fraction in budgets.items()}
+    fields = set(SweepRow.__dataclass_fields__) - {"budget"}
+    rows = [
+        SweepRow(budget=named[row["budget"]], **{name: value for name, value in row.items() if name in fields})
+        for row in sorted(report.rows, key=lambda row: float(row["budget"]))
+    ]
+    costs = profile.mean_costs
+    cheapest, dearest = (
+        _single(profile, test, method, int(column), float(full))
+        for method, column in (("cheapest", costs.argmin()), ("dearest", costs.argmax()))
     )
+    shares = tuple((costs / costs.max()).tolist())
+    every = (cheapest, *rows, dearest)
+    return Sweep(every, profile.names, shares, tuple(test.accuracy.tolist()), len(profile), len(test))
 
 
-def _how(made: Plan) -> str:
-    """What the planner chose, in a few words."""
-    extractor = made.made_from["extractor"]
-    if extractor is None:
-        return "no features: the best mixture"
-    return f"{made.made_from['estimator']} on {extractor}, penalty {made.made_from['penalty']:g}"
-
-
-def _single(profile: Profile, test: Profile, method: str, column: int, full: Fraction) -> SweepRow:
-    share = float(profile.mean_costs[column] / profile.mean_costs.max())
-    cost = exact(float(profile.mean_costs[column])) * len(test)
+def _single(profile: Profile, test: Profile, method: str, column: int, full: float) -> SweepRow:
+    cost = float(exact(float(profile.mean_costs[column])) * len(test))
     return SweepRow(
         method=method,
-        budget=share,
+        budget=cost / full,
         accuracy=float(test.success[:, column].mean()),
-        cost=float(rounded_up(cost)),
-        cost_share=float(cost / full),
+        cost=cost,
+        cost_share=cost / full,
         chosen=profile.names[column],
     )

@@ -10,9 +10,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 from occamroute._arrays import BoolArray, FloatArray, IntArray
-from occamroute.estimation import BaggedNeighbors, Forest, KernelRidge, SampledNeighbors
+from occamroute.estimation import BaggedNeighbors, ContrastForest, KernelRidge, SampledNeighbors
 from occamroute.estimation.bagged import rank_weights
 from occamroute.estimation.kernel import cross_fit
+from occamroute.estimation.ordered import Ordered, are_probabilities, ordered
 from occamroute.neighbors import METRICS, PoolIndex
 from occamroute.planning.combining import Combination, tuned_combination
 from occamroute.planning.estimates import predicted
@@ -37,10 +38,11 @@ LEAST_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Member:
-    """An estimator with its knobs: ``make(n)`` builds it for a pool of n rows."""
+    """An estimator with its knobs: ``make(n)`` builds it for a pool of n rows; stacks are made of smooth ones."""
 
     label: str
     make: Callable[[int], Any] = field(repr=False, compare=False)
+    smooth: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ class Folds:
 
 def number_of_steps(profile: Profile) -> int:
     """How many times ``candidates`` reports that it has come further."""
-    return len(profile.feature_sets) * (len(METRICS) + 4)
+    return len(profile.feature_sets) * (len(METRICS) + 3)
 
 
 def candidates(
@@ -122,14 +124,9 @@ def candidates(
     yield Candidate(None, (), None, means, plain)
     for extractor, features in profile.feature_sets.items():
         combination = tuned_combination(profile, extractor, folds.whole(len(profile))) if combine else None
-        targets = profile.success if combination is None else np.hstack([profile.success, combination.success])
-        tables = list(held_out_estimates(features, targets, folds, tick, seed=seed))
-        options = len(profile.names)
-        for part, combined in enumerate((None, combination) if combination is not None else (None,)):
-            columns = slice(part * options, (part + 1) * options)
-            truth = targets[folds.rows][:, columns]
-            own = [(member, table[:, columns]) for member, table in tables]
-            yield from _of_one_set(extractor, combined, own, truth, folds)
+        targets = profile.success if combination is None else combination.success
+        tables = list(_held_out_estimates(features, targets, folds, tick, seed=seed))
+        yield from _of_one_set(extractor, combination, tables, targets[folds.rows], folds)
 
 
 def _of_one_set(
@@ -142,6 +139,8 @@ def _of_one_set(
     """Each estimator alone, and their stack, more or less of it believed."""
     for member, table in tables:
         yield Candidate(extractor, ((member, 1.0),), combination, table, truth)
+    # Estimators that smooth little are too noisy to be worth a weight; a handful of others is enough.
+    tables = [(member, table) for member, table in tables if member.smooth]
     half = folds.first_half
     mean = truth.mean(axis=0)
     stacked = np.empty_like(truth)
@@ -184,28 +183,42 @@ def _contrast(table: FloatArray) -> FloatArray:
     return np.asarray(table - table.mean(axis=1, keepdims=True))
 
 
-def held_out_estimates(
+def _held_out_estimates(
     features: FloatArray, targets: FloatArray, folds: Folds, tick: Callable[[], None], *, seed: int
 ) -> Iterator[tuple[Member, FloatArray]]:
-    """Each estimator with its estimates of ``targets`` (n, T) on the held-out rows, from the other folds alone."""
+    """Each estimator with its estimates of ``targets`` (n, M) on the held-out rows, from the other folds alone."""
     yield sampled_member(), cross_fitted(features, targets, folds, SampledNeighbors)
     tick()
     for metric in METRICS:
-        yield from _bagged(features, targets, folds, metric)
+        yield from _bagged(features, targets, folds, metric, SMOOTHINGS)
         tick()
-    for standardize in (False, True):
-        table, ridge = cross_fit(features, targets, list(folds), standardize=standardize, seed=seed)
-        yield _kernel(ridge, standardize, seed), np.clip(table, 0.0, 1.0)
-        tick()
-    forest = Member("forest", lambda rows: Forest(regularized=True, random_splits=True, seed=seed))
-    fewer = Forest(TREES, regularized=True, random_splits=True, seed=seed)
-    yield forest, cross_fitted(features, targets, folds, lambda: fewer)
+    sure = are_probabilities(features)
+    yield _kernel(features, targets, folds, seed=seed)
+    if sure:
+        order = ordered(features)
+        for member, table in (
+            *_bagged(order, targets, folds, "l2", SMOOTHINGS[-1:]),
+            _kernel(order, targets, folds, seed=seed),
+        ):
+            yield _in_order(member), table
+    else:
+        yield _kernel(features, targets, folds, standardize=True, seed=seed)
     tick()
+    forest = Member("contrast forest", lambda rows: ContrastForest(seed=seed))
+    seen = ordered(features, beside=True) if sure else features
+    table = cross_fitted(seen, targets, folds, lambda: ContrastForest(TREES, seed=seed))
+    yield _in_order(forest, beside=True) if sure else forest, table
+    tick()
+
+
+def _in_order(member: Member, *, beside: bool = False) -> Member:
+    """The same, looking at probabilities in falling order."""
+    return Member(f"{member.label}, in order", lambda rows: Ordered(member.make(rows), beside=beside))
 
 
 def sampled_member() -> Member:
     """The paper's estimator with its defaults."""
-    return Member("sampled", lambda rows: SampledNeighbors())
+    return Member("sampled", lambda rows: SampledNeighbors(), smooth=False)
 
 
 def cross_fitted(features: FloatArray, targets: FloatArray, folds: Folds, make: Callable[[], Any]) -> FloatArray:
@@ -217,24 +230,28 @@ def cross_fitted(features: FloatArray, targets: FloatArray, folds: Folds, make: 
     return np.concatenate(tables)
 
 
-def _kernel(ridge: float, standardize: bool, seed: int) -> Member:
-    label = f"kernel ridge {ridge:.2g}, {'standardised' if standardize else 'as given'}"
-    return Member(label, lambda rows: KernelRidge(ridge, standardize=standardize, seed=seed))
+def _kernel(
+    features: FloatArray, targets: FloatArray, folds: Folds, *, standardize: bool = False, seed: int
+) -> tuple[Member, FloatArray]:
+    table, ridge = cross_fit(features, targets, list(folds), standardize=standardize, seed=seed)
+    label = f"kernel ridge {ridge:.2g}{', standardised' if standardize else ''}"
+    member = Member(label, lambda rows: KernelRidge(ridge, standardize=standardize, seed=seed))
+    return member, np.clip(table, 0.0, 1.0)
 
 
 def _bagged(
-    features: FloatArray, targets: FloatArray, folds: Folds, metric: str
+    features: FloatArray, targets: FloatArray, folds: Folds, metric: str, smoothings: tuple[int, ...]
 ) -> Iterator[tuple[Member, FloatArray]]:
     """One search of each fold serves every smoothing."""
     tables = []
     for pool, held in folds:
-        weights = [_ranks(pool.size, smoothing) for smoothing in SMOOTHINGS]
+        weights = [_ranks(pool.size, smoothing) for smoothing in smoothings]
         table = np.zeros((len(weights), max(map(len, weights))))
         for row, ranks in zip(table, weights, strict=True):
             row[: ranks.size] = ranks
         index = PoolIndex(features[pool], metric=metric)
         tables.append(index.average(features[held], targets[pool], table).means)
-    for smoothing, estimates in zip(SMOOTHINGS, np.concatenate(tables, axis=1), strict=True):
+    for smoothing, estimates in zip(smoothings, np.concatenate(tables, axis=1), strict=True):
         yield _neighbours(smoothing, metric), np.clip(estimates, 0.0, 1.0)
 
 
@@ -242,6 +259,7 @@ def _neighbours(smoothing: int, metric: str) -> Member:
     return Member(
         f"bagged {metric}, about {smoothing} neighbours",
         lambda rows: BaggedNeighbors(_sample_size(rows, smoothing), metric),
+        smooth=smoothing == max(SMOOTHINGS),
     )
 
 

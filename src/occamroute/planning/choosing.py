@@ -120,7 +120,7 @@ class _Contest:
     """Trials against each other, simpler kinds first: what is more must be better by a standard error.
 
     What looks at features has many knobs to be lucky with, and a bill. From simple to less so: the mixture; a
-    stack of estimators; one estimator alone, since it is picked among many; answers combined with the extractor's.
+    stack of estimators; one estimator alone, since it is picked among many.
     """
 
     def __init__(self, trials: list[Trial], folds: Folds) -> None:
@@ -132,12 +132,8 @@ class _Contest:
         self.halves = (half, ~half) if half.any() and not half.all() else (self.all, self.all)
         self.kinds = {
             "mixture": self._where(lambda one: one.extractor is None),
-            "stack": self._where(lambda one: one.extractor is not None and one.combination is None and one.stacked),
-            "single": self._where(
-                lambda one: one.extractor is not None and one.combination is None and not one.stacked
-            ),
-            "combined stack": self._where(lambda one: one.combination is not None and one.stacked),
-            "combined single": self._where(lambda one: one.combination is not None and not one.stacked),
+            "stack": self._where(lambda one: one.extractor is not None and one.stacked),
+            "estimator alone": self._where(lambda one: one.extractor is not None and not one.stacked),
         }
         crossed = [self._features(~half) for half in self.halves]
         # What looks at features must also beat the mixture where it was not chosen.
@@ -176,20 +172,16 @@ class _Contest:
 
     def _features(self, rows: BoolArray) -> int | None:
         """The best that looks at features."""
-        plain = self._better_of(self._best("stack", rows), self._best("single", rows), rows)
-        combined = self._better_of(self._best("combined stack", rows), self._best("combined single", rows), rows)
-        return self._better_of(plain, combined, rows)
+        stack, alone = self._best("stack", rows), self._best("estimator alone", rows)
+        if stack is None or alone is None:
+            return alone if stack is None else stack
+        return self._better(stack, alone, rows)
 
     def _pick(self, rows: BoolArray) -> int:
         mixture, features = self._best("mixture", rows), self._features(rows)
         if mixture is None or features is None:
             return next(one for one in (mixture, features) if one is not None)
         return self._better(mixture, features, rows) if self.transfers else mixture
-
-    def _better_of(self, simple: int | None, other: int | None, rows: BoolArray) -> int | None:
-        if simple is None or other is None:
-            return simple if other is None else other
-        return self._better(simple, other, rows)
 
     def _better(self, simple: int, other: int, rows: BoolArray) -> int:
         """The simple one, unless the other is better by more than a standard error."""

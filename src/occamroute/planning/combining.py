@@ -63,22 +63,23 @@ def tuned_combination(profile: Profile, extractor: str, folds: Sequence[IntArray
     """
     if not can_combine(profile, extractor):
         return None
-    truth = _truth(profile)
-    hits = _hits(profile, extractor, truth)  # (shares, n, M)
-    sums = np.stack([hits[:, rows].sum(axis=1) for rows in folds])  # (folds, shares, M)
-    weights = _best(sums.sum(axis=0))
+    hits = _hits(profile, extractor, _truth(profile))  # (shares, n, M)
+    weights = _tuned(hits)
     if not weights.any():
         return None
     honest = np.array(profile.success)
-    for rows, own in zip(folds, sums, strict=True):
-        tuned = _best(sums.sum(axis=0) - own)
-        honest[rows] = combined_success(profile, extractor, tuned, rows)
+    for rows in folds:
+        others = np.setdiff1d(np.arange(len(profile)), rows)
+        honest[rows] = combined_success(profile, extractor, _tuned(hits[:, others]), rows)
     return Combination(weights, honest, combined_success(profile, extractor, weights))
 
 
-def _best(right: FloatArray) -> FloatArray:
-    """For each classifier the share with the most right answers (the smallest such), (M,)."""
-    return np.asarray(np.array(SHARES)[right.argmax(axis=0)])
+def _tuned(hits: FloatArray) -> FloatArray:
+    """For each classifier the share with the most right answers, (M,); 0 unless that is better by a standard error."""
+    best = hits.mean(axis=1).argmax(axis=0)
+    gain = np.take_along_axis(hits, best[None, None], axis=0)[0] - hits[0]
+    clear = gain.mean(axis=0) * np.sqrt(len(gain)) > gain.std(axis=0)
+    return np.where(clear, np.array(SHARES)[best], 0.0)
 
 
 def _hits(profile: Profile, extractor: str, truth: Any) -> FloatArray:
