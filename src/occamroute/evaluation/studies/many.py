@@ -162,7 +162,8 @@ def _finding(profile: Profile, core: Profile, curves: Curves, times: Sequence[Ro
         )
     return (
         f"{len(core.names)} of {len(profile.names)} made-up classifiers are Pareto-efficient. On average over budgets "
-        f"{joined(parts)}, for {len(profile):,} labelled rows and all budgets together."
+        f"{joined(parts)}, for {len(profile):,} labelled rows and all budgets together. Success is by construction a "
+        "smooth function of the very features that are looked at, which favours estimators that learn it."
     )
 
 
