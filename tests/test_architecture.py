@@ -38,7 +38,8 @@ ONLY_IN = {
     "sklearn": {"estimation"},
     "numba": {"_compiled"},
     "pyarrow": {"storage", "tables"},
-    "scipy": {"knapsack"},
+    "scipy": {"knapsack", "planning"},
+    "threadpoolctl": {"executors"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -14,6 +14,8 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import occamroute as oc
 from occamroute.estimation.bagged import rank_weights
+from occamroute.estimation.kernel import RIDGES, cross_fit
+from occamroute.estimation.ordered import Ordered, are_probabilities
 from occamroute.testing import check_estimator
 
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -23,6 +25,13 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "bagged": oc.BaggedNeighbors,
     "bagged l2": lambda: oc.BaggedNeighbors(7, "l2"),
     "mixture": oc.Mixture,
+    "forest": lambda: oc.Forest(10),
+    "forest, regularised": lambda: oc.Forest(10, regularized=True),
+    "forest of contrasts": lambda: oc.ContrastForest(10),
+    "kernel ridge": oc.KernelRidge,
+    "kernel ridge, standardised": lambda: oc.KernelRidge(0.01, standardize=True),
+    "in order": lambda: Ordered(oc.KernelRidge()),
+    "beside their order": lambda: Ordered(oc.BaggedNeighbors(), beside=True),
     "neighbours of scikit-learn": lambda: KNeighborsRegressor(5),
     "forest of scikit-learn": lambda: RandomForestRegressor(5, random_state=0),
 }
@@ -99,7 +108,7 @@ def test_tied_neighbours_share() -> None:
         (oc.SampledNeighbors(0), "n_samples must be a whole number ≥ 1, got 0"),
         (oc.SampledNeighbors(3, 101), "sample_size must be at most the pool's 100 rows"),
         (oc.BaggedNeighbors(metric="cosine"), "unknown metric 'cosine'"),
-        ("magic", "unknown estimator 'magic': use one of sampled, bagged, mixture"),
+        ("magic", "unknown estimator 'magic': use one of sampled, bagged, forest"),
         (object(), "an estimator needs fit and predict, got object"),
     ],
 )
@@ -134,3 +143,96 @@ def test_bagged_is_at_least_as_accurate_as_sampled(cifar10: tuple[oc.Profile, oc
             [test.success[np.arange(len(test)), plan.choice].mean() for plan in plans]
         )
     assert reached["BaggedNeighbors"] >= reached["SampledNeighbors"]
+
+
+def test_forest_is_scikit_learns() -> None:
+    """By default it is scikit-learn's random forest as it comes, one for all classifiers."""
+    random = np.random.default_rng(0)
+    features, queries = random.random((300, 3)), random.random((40, 3))
+    success = (random.random((300, 4)) < features[:, :1]).astype(np.float64)
+    ours = oc.Forest(20, seed=5).fit(features, success).predict(queries)
+    theirs = RandomForestRegressor(20, random_state=5).fit(features, success).predict(queries)
+    assert np.allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("make", [oc.Forest, oc.ContrastForest])
+def test_forests_of_many_classifiers(make: Callable[[], Any]) -> None:
+    """Sixty classifiers that follow three patterns are learned from the leading components alone."""
+    random = np.random.default_rng(0)
+    features = random.random((2000, 3))
+    success = np.repeat(features > 0.5, 20, axis=1).astype(np.float64)
+    queries = random.random((200, 3))
+    error = np.abs(make().fit(features, success).predict(queries) - np.repeat(queries > 0.5, 20, axis=1))
+    assert error.mean() < 0.2
+
+
+def test_contrasts_are_learned_where_difficulty_hides_them() -> None:
+    """Where success is mostly shared difficulty, trees that split on differences find them."""
+    random = np.random.default_rng(0)
+    features, queries = random.random((1200, 12)), random.random((3000, 12))
+    easy = (features[:, :11].mean(axis=1, keepdims=True) - 0.5) / 0.1 + 0.5
+    better = np.where(features[:, 11:] > 0.5, [[0.1, 0.0]], [[0.0, 0.1]])
+    success = (random.random((1200, 1)) < easy + better).astype(np.float64)
+    truth = queries[:, 11] > 0.5
+
+    def right(estimator: Any) -> float:
+        found = estimator.fit(features, success).predict(queries)
+        return float(((found[:, 0] > found[:, 1]) == truth).mean())
+
+    assert right(oc.ContrastForest()) > right(oc.Forest(regularized=True)) + 0.03
+
+
+def test_left_out_ridge_is_the_best_on_fresh_rows() -> None:
+    """The ridge chosen by leaving rows out is near the best one for fresh rows, and both ends are worse."""
+    random = np.random.default_rng(0)
+    features, queries = random.random((1500, 2)), random.random((4000, 2))
+
+    def chance(rows: Any) -> Any:
+        return np.stack([rows[:, 0], 1 - rows[:, 0], 0.5 + 0.3 * np.sin(6 * rows[:, 1])], axis=1)
+
+    success = (random.random((1500, 3)) < chance(features)).astype(np.float64)
+    errors = {
+        ridge: float(np.square(oc.KernelRidge(ridge).fit(features, success).predict(queries) - chance(queries)).mean())
+        for ridge in RIDGES
+    }
+    chosen = oc.KernelRidge().fit(features, success).ridge_
+    assert errors[chosen] < 1.5 * min(errors.values())
+    assert errors[RIDGES[0]] > 1.5 * errors[chosen] < errors[RIDGES[-1]]
+
+
+def test_cross_fitted_ridge_sees_no_held_out_success() -> None:
+    """Held-out estimates do not change when the held-out rows' success does."""
+    random = np.random.default_rng(0)
+    features, success = random.random((600, 2)), random.integers(0, 2, (600, 3)).astype(np.float64)
+    fold = np.arange(600) % 3
+    folds = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(3)]
+    changed = success.copy()
+    changed[folds[0][1]] = 1 - changed[folds[0][1]]
+    first, ridge = cross_fit(features, success, folds, standardize=False)
+    second, other = cross_fit(features, changed, folds, standardize=False)
+    if ridge == other:
+        assert np.allclose(first[:200], second[:200], atol=1e-9)
+    alone = oc.KernelRidge(ridge).fit(features[folds[0][0]], success[folds[0][0]]).predict(features[folds[0][1]])
+    assert np.corrcoef(np.clip(first[:200], 0, 1).ravel(), alone.ravel())[0, 1] > 0.99
+
+
+def test_order_makes_classes_alike() -> None:
+    """Estimates from the order of probabilities are the same whatever the classes are called."""
+    random = np.random.default_rng(0)
+    features = random.dirichlet(np.full(12, 0.3), 500)
+    success = (random.random((500, 2)) < features.max(axis=1, keepdims=True)).astype(np.float64)
+    queries = random.dirichlet(np.full(12, 0.3), 50)
+    fitted = Ordered(oc.BaggedNeighbors(20, "l2")).fit(features, success)
+    assert np.allclose(fitted.predict(queries), fitted.predict(queries[:, ::-1]))
+    assert are_probabilities(features)
+    assert not are_probabilities(features * 1.1)
+    assert not are_probabilities(features - 0.01)
+    assert not are_probabilities(np.ones((5, 1)))
+
+
+def test_constant_features_say_nothing() -> None:
+    """Rows that are all the same give each classifier's overall accuracy, and nothing breaks."""
+    success = np.random.default_rng(0).integers(0, 2, (50, 2)).astype(np.float64)
+    for estimator in (oc.KernelRidge(), oc.KernelRidge(standardize=True), oc.ContrastForest(5), oc.Forest(5)):
+        found = estimator.fit(np.ones((50, 3)), success).predict(np.ones((4, 3)))
+        assert found == pytest.approx(np.tile(success.mean(axis=0), (4, 1)), abs=0.2)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +260,23 @@ def test_odd_profiles() -> None:
             found = study.run(bench)
             assert found.finding.endswith(".")
             assert not re.search(r"\b(nan|inf)\b", found.finding + "".join(found.charts.values()))
+
+
+def test_committed_results_are_complete() -> None:
+    """The results kept in the repository have every study, all their numbers, and none of a quick look."""
+    folder = Path(__file__).parent.parent / "benchmarks" / "paper"
+    words = (folder / "README.md").read_text(encoding="utf-8")
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    for name in STUDIES:
+        record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        assert record["stamp"]["quick"] is False
+        assert set(record["findings"]) == {"CIFAR-10", "Tiny ImageNet"}
+        assert f"`{name}`" in words
+        for table in record["tables"]:
+            assert f"`{table}`" in words
+            assert {row["data"] for row in read(folder / table)} == {"cifar10", "tiny_imagenet"}
+        for finding in record["findings"].values():
+            assert escape(finding) in page
 
 
 def test_an_interrupt_loses_nothing(tmp_path: Path, bench: Bench) -> None:

@@ -34,7 +34,7 @@ from occamroute.errors import (
 
 if TYPE_CHECKING:
     from occamroute.datasets import load_dataset
-    from occamroute.estimation import BaggedNeighbors, Forest, KernelRidge, Mixture, SampledNeighbors
+    from occamroute.estimation import BaggedNeighbors, ContrastForest, Forest, KernelRidge, Mixture, SampledNeighbors
     from occamroute.evaluation.comparing import compare
     from occamroute.evaluation.reports import Report
     from occamroute.knapsack import Problem, Solution, solve
@@ -49,6 +49,7 @@ __all__ = [
     "BaggedNeighbors",
     "BudgetTooSmallError",
     "CertificateError",
+    "ContrastForest",
     "Estimate",
     "Forest",
     "Frontier",
@@ -81,6 +82,7 @@ __all__ = [
 
 _HOMES = {
     "BaggedNeighbors": "estimation",
+    "ContrastForest": "estimation",
     "Estimate": "planning.estimates",
     "Forest": "estimation",
     "Frontier": "planning.frontiers",

@@ -40,15 +40,15 @@ class Forest:
         from sklearn.ensemble import RandomForestRegressor
 
         rows, values = feature_matrix(features), success_matrix(success)
-        self.mean_ = values.mean(axis=0)
-        self.components_ = _leading(values - self.mean_, OUTPUTS)
-        knobs = _regular(len(rows)) if self.regularized else {}
+        self.components_ = _leading(values - values.mean(axis=0), OUTPUTS)
+        self.rest_ = values.mean(axis=0) - values.mean(axis=0) @ self.components_.T @ self.components_
+        knobs = _regular(*rows.shape) if self.regularized else {}
         self.forest_ = RandomForestRegressor(
             whole_number(self.trees, "trees"),
             random_state=self.seed % 2**32,
             n_jobs=thread_count(self.threads),
             **knobs,
-        ).fit(rows, (values - self.mean_) @ self.components_.T)
+        ).fit(rows, values @ self.components_.T)
         return self
 
     def shrunk(self, share: float) -> Forest:
@@ -58,7 +58,7 @@ class Forest:
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
         found = np.asarray(self.forest_.predict(feature_matrix(features))).reshape(len(features), -1)
-        return np.asarray(self.mean_ + found @ self.components_)
+        return np.asarray(np.clip(self.rest_ + found @ self.components_, 0.0, 1.0))
 
     def __repr__(self) -> str:
         return f"Forest({self.trees}, regularized={self.regularized})"
@@ -90,7 +90,7 @@ class ContrastForest:
         outputs = np.hstack([contrasts @ self.components_.T, LEVEL * level])
         self.forest_ = ExtraTreesRegressor(
             whole_number(self.trees, "trees"), random_state=self.seed % 2**32, n_jobs=thread_count(self.threads),
-            **_regular(len(rows)),
+            **_regular(*rows.shape),
         ).fit(rows, outputs)  # fmt: skip
         return self
 
@@ -101,21 +101,25 @@ class ContrastForest:
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
         found = np.asarray(self.forest_.predict(feature_matrix(features)))
-        return np.asarray(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL)
+        return np.asarray(np.clip(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL, 0.0, 1.0))
 
     def __repr__(self) -> str:
         return f"ContrastForest({self.trees})"
 
 
-def _regular(rows: int) -> dict[str, Any]:
-    """Knobs against overfitting; a handful of rows is split all the same."""
-    leaf = min(20, max(1, rows // 20))
-    return {"min_samples_leaf": leaf, "max_features": 1 / 3, "bootstrap": True, "max_samples": 0.5}
+def _regular(rows: int, columns: int) -> dict[str, Any]:
+    """Knobs against overfitting; a handful of rows is split all the same, and a handful of features all looked at."""
+    return {
+        "min_samples_leaf": min(20, max(1, rows // 20)),
+        "max_features": max(columns // 3, min(columns, 4)),
+        "bootstrap": True,
+        "max_samples": 0.5,
+    }
 
 
 def _leading(deviations: FloatArray, most: int) -> FloatArray:
     """The directions (c, M) that trees are grown on: all M, or the leading components of many."""
     options = deviations.shape[1]
     if options <= most:
-        return np.eye(options)
+        return np.eye(options)  # a product with it changes nothing
     return np.asarray(np.linalg.eigh(deviations.T @ deviations)[1][:, ::-1][:, :most].T)

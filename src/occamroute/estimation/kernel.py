@@ -13,13 +13,14 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, feature_matrix, generator, success_matrix
 from occamroute.errors import InvalidInputError
+from occamroute.executors.local import one_thread_each, over_blocks
 
 __all__ = ["RIDGES", "KernelRidge", "cross_fit"]
 
 LANDMARKS = 600
 # Strengths of the ridge, relative to the number of rows.
 RIDGES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 1))
-BLOCK = 4096
+BLOCK = 2048
 JITTER = 1e-9
 
 
@@ -43,14 +44,15 @@ class KernelRidge:
         rows, values = feature_matrix(features), success_matrix(success)
         if self.ridge is not None and not 0.0 < self.ridge < np.inf:
             raise InvalidInputError(f"ridge must be a number above 0, got {self.ridge!r}.")
-        self.map_ = _Landmarks(rows, standardize=self.standardize, seed=self.seed)
-        sums = _Sums.of(self.map_, rows, values, np.arange(len(rows)))
-        solver = _Solver(self.map_, sums)
-        chosen = self.ridge
-        if chosen is None:
-            chosen = RIDGES[int(np.argmin(_left_out_errors(self.map_, solver, rows, values)))]
-        self.ridge_ = chosen
-        self.solution_ = solver.solution(chosen)
+        with one_thread_each():
+            self.map_ = _Landmarks(rows, standardize=self.standardize, seed=self.seed)
+            sums = _Sums.of(self.map_, rows, values, np.arange(len(rows)))
+            solver = _Solver(self.map_, sums)
+            chosen = self.ridge
+            if chosen is None:
+                chosen = RIDGES[int(np.argmin(_left_out_errors(self.map_, solver, rows, values)))]
+            self.ridge_ = chosen
+            self.solution_ = solver.solution(chosen)
         self.center_, self.mean_ = solver.center, solver.mean
         return self
 
@@ -61,11 +63,13 @@ class KernelRidge:
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
         rows = feature_matrix(features)
-        blocks = [
-            (self.map_(rows[start : start + BLOCK]) - self.center_) @ self.solution_
-            for start in range(0, len(rows), BLOCK)
-        ]
-        return np.asarray(self.mean_ + np.concatenate(blocks))
+
+        def block(start: int, stop: int) -> FloatArray:
+            return np.asarray((self.map_(rows[start:stop]) - self.center_) @ self.solution_)
+
+        with one_thread_each():
+            blocks = over_blocks(block, len(rows), block=BLOCK)
+        return np.asarray(np.clip(self.mean_ + np.concatenate(blocks), 0.0, 1.0))
 
     def __repr__(self) -> str:
         ridge = None if self.ridge is None else float(f"{self.ridge:.2g}")
@@ -85,22 +89,22 @@ def cross_fit(
     ``folds`` are pairs (pool, held); everything outside a pool is its fold. Landmarks are drawn once: they know
     features, not success. Sums over a pool are sums over all rows less those over its fold.
     """
-    space = _Landmarks(features, standardize=standardize, seed=seed)
     everything = np.arange(len(features))
-    parts = [_Sums.of(space, features, success, np.setdiff1d(everything, pool)) for pool, _ in folds]
-    total = _Sums.total(parts)
-    solvers = [_Solver(space, total.less(part)) for part in parts]
-    errors = np.zeros(len(RIDGES))
-    for solver, (_, held) in zip(solvers, folds, strict=True):
-        solutions = [solver.solution(ridge) for ridge in RIDGES]
-        for block in _blocks(held):
-            mapped, truth = space(features[block]) - solver.center, success[block] - solver.mean
-            errors += [float((_contrast(truth - mapped @ solution) ** 2).sum()) for solution in solutions]
-    best = RIDGES[int(np.argmin(errors))]
-    tables = []
-    for solver, (_, held) in zip(solvers, folds, strict=True):
-        solution = solver.solution(best)
-        tables += [solver.mean + (space(features[block]) - solver.center) @ solution for block in _blocks(held)]
+    with one_thread_each():
+        space = _Landmarks(features, standardize=standardize, seed=seed)
+        parts = [_Sums.of(space, features, success, np.setdiff1d(everything, pool)) for pool, _ in folds]
+        total = _Sums.total(parts)
+
+        def judge(fold: int, _: int) -> tuple[_Solver, FloatArray]:
+            solver, held = _Solver(space, total.less(parts[fold])), folds[fold][1]
+            return solver, solver.errors(space, features, success, held)
+
+        judged = over_blocks(judge, len(parts), block=1)
+        best = RIDGES[int(np.argmin(sum(errors for _, errors in judged)))]
+        tables = []
+        for (solver, _), (_, held) in zip(judged, folds, strict=True):
+            solution = solver.solution(best)
+            tables += [solver.mean + (space(features[block]) - solver.center) @ solution for block in _blocks(held)]
     return np.concatenate(tables), best
 
 
@@ -164,12 +168,19 @@ class _Sums:
             int(rows.size), np.zeros(width), np.zeros(success.shape[1]),
             np.zeros((width, width)), np.zeros((width, success.shape[1])),
         )  # fmt: skip
-        for block in _blocks(rows):
-            mapped, values = space(features[block]), success[block]
-            made.mapped += mapped.sum(axis=0)
-            made.success += values.sum(axis=0)
-            made.gram += mapped.T @ mapped
-            made.cross += mapped.T @ values
+        blocks = _blocks(rows)
+
+        def sums(start: int, stop: int) -> list[Any]:
+            mine: list[Any] = [0.0] * 4
+            for block in blocks[start:stop]:
+                mapped, values = space(features[block]), success[block]
+                products = mapped.sum(axis=0), values.sum(axis=0), mapped.T @ mapped, mapped.T @ values
+                mine = [before + product for before, product in zip(mine, products, strict=True)]
+            return mine
+
+        for part in over_blocks(sums, len(blocks), block=1 + len(blocks) // 16):
+            for whole, own in zip((made.mapped, made.success, made.gram, made.cross), part, strict=True):
+                whole += own
         return made
 
     @classmethod
@@ -197,6 +208,15 @@ class _Solver:
         self.values = np.maximum(values, 0.0)
         self.vectors = space.whiten @ vectors
         self.rotated = self.vectors.T @ cross
+
+    def errors(self, space: _Landmarks, features: FloatArray, success: FloatArray, rows: IntArray) -> FloatArray:
+        """The squared errors of differences between classifiers on some rows, by ridge."""
+        errors = np.zeros(len(RIDGES))
+        solutions = [self.solution(ridge) for ridge in RIDGES]
+        for block in _blocks(rows):
+            mapped, truth = space(features[block]) - self.center, success[block] - self.mean
+            errors += [float((_contrast(truth - mapped @ solution) ** 2).sum()) for solution in solutions]
+        return errors
 
     def inverse(self, ridge: float) -> FloatArray:
         return np.asarray(1.0 / (self.values + ridge * self.count))

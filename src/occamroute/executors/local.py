@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["over_blocks", "thread_count"]
+__all__ = ["one_thread_each", "over_blocks", "thread_count"]
 
 Result = TypeVar("Result")
 
@@ -35,3 +36,16 @@ def over_blocks(
         return [function(start, min(start + block, total)) for start in starts]
     with ThreadPoolExecutor(workers, thread_name_prefix="occamroute") as pool:
         return list(pool.map(lambda start: function(start, min(start + block, total)), starts))
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Linear algebra on one thread a call, for code that runs many calls side by side.
+
+    BLAS threads wait for each other by spinning: on a machine that has other work, a factorisation of a tenth of a
+    second then takes ten.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield

@@ -16,6 +16,8 @@ __all__ = ["Combination", "can_combine", "combined_success", "tuned_combination"
 
 # The extractor's share in an answer.
 SHARES = tuple(tenth / 10 for tenth in range(10))
+# So many standard errors better must a share be than none: the best of nine is often better by one.
+CLEARLY = 2.5
 BLOCK = 4096
 # The recorded success of a classifier must be that of its own most likely label on all but this share of the rows.
 DIFFERENT = 0.01
@@ -75,10 +77,10 @@ def tuned_combination(profile: Profile, extractor: str, folds: Sequence[IntArray
 
 
 def _tuned(hits: FloatArray) -> FloatArray:
-    """For each classifier the share with the most right answers, (M,); 0 unless that is better by a standard error."""
+    """For each classifier the share with the most right answers, (M,); 0 unless that is clearly better."""
     best = hits.mean(axis=1).argmax(axis=0)
     gain = np.take_along_axis(hits, best[None, None], axis=0)[0] - hits[0]
-    clear = gain.mean(axis=0) * np.sqrt(len(gain)) > gain.std(axis=0)
+    clear = gain.mean(axis=0) * np.sqrt(len(gain)) > CLEARLY * gain.std(axis=0)
     return np.where(clear, np.array(SHARES)[best], 0.0)
 
 
