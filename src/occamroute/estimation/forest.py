@@ -8,7 +8,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, feature_matrix, success_matrix
 from occamroute.estimation.base import whole_number
-from occamroute.executors.local import thread_count
+from occamroute.executors.local import over_blocks, thread_count
 
 __all__ = ["ContrastForest", "Forest"]
 
@@ -57,7 +57,7 @@ class Forest:
 
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
-        found = np.asarray(self.forest_.predict(feature_matrix(features))).reshape(len(features), -1)
+        found = _predicted(self.forest_, feature_matrix(features))
         return np.asarray(np.clip(self.rest_ + found @ self.components_, 0.0, 1.0))
 
     def __repr__(self) -> str:
@@ -100,11 +100,21 @@ class ContrastForest:
 
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
-        found = np.asarray(self.forest_.predict(feature_matrix(features)))
+        found = _predicted(self.forest_, feature_matrix(features))
         return np.asarray(np.clip(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL, 0.0, 1.0))
 
     def __repr__(self) -> str:
         return f"ContrastForest({self.trees})"
+
+
+def _predicted(forest: Any, rows: FloatArray) -> FloatArray:
+    """Blocks of rows side by side: trees side by side would be added up in another order each time."""
+    forest.set_params(n_jobs=1)
+
+    def block(start: int, stop: int) -> FloatArray:
+        return np.asarray(forest.predict(rows[start:stop])).reshape(stop - start, -1)
+
+    return np.concatenate(over_blocks(block, len(rows), block=2048))
 
 
 def _regular(rows: int, columns: int) -> dict[str, Any]:
@@ -113,7 +123,7 @@ def _regular(rows: int, columns: int) -> dict[str, Any]:
         "min_samples_leaf": min(20, max(1, rows // 20)),
         "max_features": max(columns // 3, min(columns, 4)),
         "bootstrap": True,
-        "max_samples": 0.5,
+        "max_samples": max(1, rows // 2),
     }
 
 

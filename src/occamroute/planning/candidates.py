@@ -19,7 +19,16 @@ from occamroute.planning.combining import Combination, tuned_combination
 from occamroute.planning.estimates import predicted
 from occamroute.profiles import Profile
 
-__all__ = ["Candidate", "Folds", "Member", "candidates", "cross_fitted", "number_of_steps", "sampled_member"]
+__all__ = [
+    "Candidate",
+    "Folds",
+    "Member",
+    "candidates",
+    "cross_fitted",
+    "number_of_steps",
+    "sampled_member",
+    "standard_error",
+]
 
 # The pool divided by the sample size: about how many neighbours share an estimate.
 SMOOTHINGS = (10, 40, 160)
@@ -32,6 +41,8 @@ TAIL = 1e-2
 TREES = 40
 # How much of a stack's deviation from the mixture is believed.
 BELIEFS = (1.0, 0.7, 0.5, 0.3)
+# So many standard errors must a stack be closer to the differences between classifiers than no features are.
+SURELY = 2.0
 # Members of a stack with less weight than this are left out.
 LEAST_WEIGHT = 0.02
 
@@ -137,20 +148,23 @@ def _of_one_set(
     folds: Folds,
 ) -> Iterator[Candidate]:
     """Each estimator alone, and their stack, more or less of it believed."""
-    for member, table in tables:
-        yield Candidate(extractor, ((member, 1.0),), combination, table, truth)
     # Estimators that smooth little are too noisy to be worth a weight; a handful of others is enough.
-    tables = [(member, table) for member, table in tables if member.smooth]
+    smooth = [(member, table) for member, table in tables if member.smooth]
     half = folds.first_half
     mean = truth.mean(axis=0)
     stacked = np.empty_like(truth)
     for rows in (half, ~half):
-        weights = _stack_weights([table[~rows] for _, table in tables], truth[~rows])
+        weights = _stack_weights([table[~rows] for _, table in smooth], truth[~rows])
         stacked[rows] = mean + sum(
-            weight * (table[rows] - mean) for weight, (_, table) in zip(weights, tables, strict=True)
+            weight * (table[rows] - mean) for weight, (_, table) in zip(weights, smooth, strict=True)
         )
-    weights = _stack_weights([table for _, table in tables], truth)
-    members = [(member, float(weight)) for weight, (member, _) in zip(weights, tables, strict=True)]
+    explained = (_contrast(truth - mean) ** 2 - _contrast(truth - stacked) ** 2).sum(axis=1)
+    if not explained.mean() > SURELY * standard_error(explained, folds.blocks[folds.rows]):
+        return  # these features say nothing about who is right
+    for member, table in tables:
+        yield Candidate(extractor, ((member, 1.0),), combination, table, truth)
+    weights = _stack_weights([table for _, table in smooth], truth)
+    members = [(member, float(weight)) for weight, (member, _) in zip(weights, smooth, strict=True)]
     kept = [(member, weight) for member, weight in members if weight >= LEAST_WEIGHT]
     for belief in BELIEFS if kept else ():
         yield Candidate(
@@ -269,3 +283,9 @@ def _ranks(pool: int, smoothing: int) -> FloatArray:
 
 def _sample_size(pool: int, smoothing: int) -> int:
     return max(1, pool // smoothing)
+
+
+def standard_error(values: FloatArray, blocks: IntArray) -> float:
+    """The standard error of a mean over rows of which those in one block belong together."""
+    deviations = np.bincount(blocks, weights=values - values.mean())
+    return float(np.sqrt((deviations**2).sum())) / values.size

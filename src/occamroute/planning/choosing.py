@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import BoolArray, FloatArray, IntArray
+from occamroute._arrays import BoolArray, FloatArray
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
-from occamroute.planning.candidates import Candidate, Folds
+from occamroute.planning.candidates import Candidate, Folds, standard_error
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 
@@ -73,7 +73,7 @@ def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], sh
         made.penalty,
         accuracy=contest.honest,
         correction=contest.honest - float(made.estimated.mean()),
-        error=_standard_error(made.outcome - made.estimated, folds.blocks[folds.rows]),
+        error=standard_error(made.outcome - made.estimated, folds.blocks[folds.rows]),
         spread=float((made.outcome - made.estimated).std()),
         why=why,
         others=contest.others(),
@@ -186,14 +186,14 @@ class _Contest:
     def _better(self, simple: int, other: int, rows: BoolArray) -> int:
         """The simple one, unless the other is better by more than a standard error."""
         gain = (self.outcomes[other] - self.outcomes[simple])[rows]
-        return other if float(gain.mean()) > _standard_error(gain, self.blocks[rows]) else simple
+        return other if float(gain.mean()) > standard_error(gain, self.blocks[rows]) else simple
 
     def _why(self, chosen: int) -> str:
         best = self._accuracy(chosen)
         mixture, features = self._best("mixture", self.all), self._features(self.all)
         if chosen == mixture:
             if features is None:
-                return "no features are affordable at this budget"
+                return "no features that this budget pays tell the classifiers apart on held-out rows"
             return (
                 f"on held-out rows the best plan with features reached {100 * self._accuracy(features):.2f} %, "
                 f"not above the mixture's {100 * best:.2f} % by a standard error"
@@ -201,9 +201,3 @@ class _Contest:
         rest = {kind: index for kind in self.kinds if (index := self._best(kind, self.all)) not in (None, chosen)}
         beaten = ", ".join(f"{kind} {100 * self._accuracy(index):.2f} %" for kind, index in rest.items())
         return f"on held-out rows its plan reached {100 * best:.2f} %" + (f"; the best {beaten}" if beaten else "")
-
-
-def _standard_error(values: FloatArray, blocks: IntArray) -> float:
-    """The standard error of a mean over rows of which those in one block belong together."""
-    deviations = np.bincount(blocks, weights=values - values.mean())
-    return float(np.sqrt((deviations**2).sum())) / values.size
