@@ -20,6 +20,8 @@ __all__ = ["PENALTIES", "Choice", "Trial", "best_choice", "least_share", "trial"
 
 # The paper's λ; 0 is no penalty.
 PENALTIES = (0.0, 0.1, 0.3, 1.0, 3.0)
+# By so many standard errors must what looks at features beat the mixture: it has knobs to be lucky with, and a bill.
+MARGIN = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,12 +183,12 @@ class _Contest:
         mixture, features = self._best("mixture", rows), self._features(rows)
         if mixture is None or features is None:
             return next(one for one in (mixture, features) if one is not None)
-        return self._better(mixture, features, rows) if self.transfers else mixture
+        return self._better(mixture, features, rows, errors=MARGIN) if self.transfers else mixture
 
-    def _better(self, simple: int, other: int, rows: BoolArray) -> int:
-        """The simple one, unless the other is better by more than a standard error."""
+    def _better(self, simple: int, other: int, rows: BoolArray, *, errors: float = 1.0) -> int:
+        """The simple one, unless the other is better by more than so many standard errors."""
         gain = (self.outcomes[other] - self.outcomes[simple])[rows]
-        return other if float(gain.mean()) > standard_error(gain, self.blocks[rows]) else simple
+        return other if float(gain.mean()) > errors * standard_error(gain, self.blocks[rows]) else simple
 
     def _why(self, chosen: int) -> str:
         best = self._accuracy(chosen)
@@ -196,7 +198,7 @@ class _Contest:
                 return "no features that this budget pays tell the classifiers apart on held-out rows"
             return (
                 f"on held-out rows the best plan with features reached {100 * self._accuracy(features):.2f} %, "
-                f"not above the mixture's {100 * best:.2f} % by a standard error"
+                f"not clearly above the mixture's {100 * best:.2f} %"
             )
         rest = {kind: index for kind in self.kinds if (index := self._best(kind, self.all)) not in (None, chosen)}
         beaten = ", ".join(f"{kind} {100 * self._accuracy(index):.2f} %" for kind, index in rest.items())
