@@ -30,8 +30,8 @@ def portfolios(folder: Path) -> Iterator[tuple[str, oc.Profile, oc.Profile]]:
         profile, test = subject.profile, subject.test
         sets = profile.feature_sets
         for name in sets:
-            yield f"{subject.name}, {name}", *(_only(one, name) for one in (profile, test))
-        yield f"{subject.name}, all", *(replace(one, probabilities=None) for one in (profile, test))
+            yield f"{subject.name}, {name}", _only(profile, name), _only(test, name)
+        yield f"{subject.name}, all", replace(profile, probabilities=None), replace(test, probabilities=None)
         yield f"{subject.name}, all, combined", profile, test
 
 

@@ -132,12 +132,13 @@ def test_other_queries_are_not_mistaken_for_the_last() -> None:
     assert np.mean(first.choice == turned.choice) < 0.9
 
 
-@pytest.mark.parametrize("odd", ["one classifier", "always right", "twelve rows", "ties", "same cost"])
+@pytest.mark.parametrize("odd", ["one classifier", "always right", "twelve rows", "ties", "same cost", "huge features"])
 def test_odd_profiles_are_planned(odd: str) -> None:
     """Degenerate profiles give a plan within the budget, not an error from inside an estimator."""
     random = np.random.default_rng(0)
     rows, options = (12 if odd == "twelve rows" else 200), (1 if odd == "one classifier" else 3)
-    features = random.integers(0, 2, (rows, 3)) if odd == "ties" else random.dirichlet(np.ones(5), rows)
+    drawn = random.integers(0, 2, (rows, 3)) if odd == "ties" else random.dirichlet(np.ones(5), rows)
+    features = drawn * (1e160 if odd == "huge features" else 1.0)
     success = np.ones((rows, options)) if odd == "always right" else random.integers(0, 2, (rows, options))
     costs = np.ones(options) if odd == "same cost" else np.arange(1, options + 1)
     profile = oc.Profile([f"c{number}" for number in range(options)], costs, features, success)

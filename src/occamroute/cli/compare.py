@@ -121,7 +121,7 @@ def _show(report: Report, out: str | None) -> None:
         mean = f"{100 * averages[method]:.2f}" if method in averages else ""
         rows.add_row(method, *(reached.get(amount, "") for amount in report.budgets), mean)
     print_table(rows)
-    print_table(f"difference from {about['reference']}, in points (90 % paired bootstrap)")
+    print_table(f"difference from {about['reference']}, in points, ± half of its 90 % interval (paired bootstrap)")
     rows = table("<method", *(f"{share:.3g}" for share in shares))
     for method in report.methods:
         if method != about["reference"]:
@@ -152,4 +152,4 @@ def _difference(row: dict[str, object]) -> str:
     if not isinstance(difference, float) or not isinstance(interval, tuple):
         return ""
     low, high = interval
-    return f"{100 * difference:+.2f} ({100 * low:+.1f} {100 * high:+.1f})"
+    return f"{100 * difference:+.2f} ±{50 * (high - low):.2f}"

@@ -48,7 +48,7 @@ class Forest:
             random_state=self.seed % 2**32,
             n_jobs=thread_count(self.threads),
             **knobs,
-        ).fit(rows, values @ self.components_.T)
+        ).fit(_clipped(rows), values @ self.components_.T)
         return self
 
     def shrunk(self, share: float) -> Forest:
@@ -91,7 +91,7 @@ class ContrastForest:
         self.forest_ = ExtraTreesRegressor(
             whole_number(self.trees, "trees"), random_state=self.seed % 2**32, n_jobs=thread_count(self.threads),
             **_regular(*rows.shape),
-        ).fit(rows, outputs)  # fmt: skip
+        ).fit(_clipped(rows), outputs)  # fmt: skip
         return self
 
     def shrunk(self, share: float) -> ContrastForest:
@@ -107,12 +107,18 @@ class ContrastForest:
         return f"ContrastForest({self.trees})"
 
 
+def _clipped(rows: FloatArray) -> FloatArray:
+    """Rows as scikit-learn's trees take them: within what a float32 holds."""
+    largest = float(np.finfo(np.float32).max) / 2
+    return np.clip(rows, -largest, largest)
+
+
 def _predicted(forest: Any, rows: FloatArray) -> FloatArray:
     """Blocks of rows side by side: trees side by side would be added up in another order each time."""
     forest.set_params(n_jobs=1)
 
     def block(start: int, stop: int) -> FloatArray:
-        return np.asarray(forest.predict(rows[start:stop])).reshape(stop - start, -1)
+        return np.asarray(forest.predict(_clipped(rows[start:stop]))).reshape(stop - start, -1)
 
     return np.concatenate(over_blocks(block, len(rows), block=2048))
 

@@ -21,6 +21,8 @@ LANDMARKS = 600
 # Strengths of the ridge, relative to the number of rows.
 RIDGES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 1))
 BLOCK = 2048
+# The farthest from the mean that a row is taken to be, in standard deviations.
+FARTHEST = 1e6
 JITTER = 1e-9
 
 
@@ -112,8 +114,9 @@ class _Landmarks:
     """The kernel of some landmarks; ``whiten`` takes it to features whose plain product it is."""
 
     def __init__(self, rows: FloatArray, *, standardize: bool, seed: int) -> None:
-        spread = rows.std(axis=0, dtype=np.float64)
-        overall = float(np.sqrt((spread**2).mean())) or 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.nan_to_num(rows.std(axis=0, dtype=np.float64))
+            overall = float(np.sqrt((spread**2).mean())) or 1.0
         self.scale = (
             np.where(spread > 1e-12 * overall, spread, np.inf) if standardize else np.full(len(spread), overall)
         )
@@ -132,7 +135,9 @@ class _Landmarks:
         self.whiten = np.linalg.inv(factor).T
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
-        return np.asarray((rows - self.mean) / self.scale)
+        # Numbers at the end of what a float holds are far away, whatever their squares would be.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.clip(np.nan_to_num((rows - self.mean) / self.scale), -FARTHEST, FARTHEST))
 
     def _distances(self, scaled: FloatArray) -> FloatArray:
         """Squared l2 distances to the landmarks, (n, m)."""
