@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -160,3 +161,26 @@ def test_combining_beats_the_dearest_network() -> None:
     assert plan.expected_accuracy == pytest.approx(right, abs=0.006)
     bare = replace(profile, probabilities=None)
     assert not oc.plan(bare, test.features, budget=0.2 * full).made_from["combined"]
+
+
+def test_an_extractor_may_be_all_that_a_budget_pays() -> None:
+    """Features that say nothing, from an extractor whose own answer is then free and cheaper than any other."""
+    random = np.random.default_rng(0)
+    success = drawn(random, np.tile([0.6, 0.7], (400, 1)))
+    profile = oc.Profile(("a", "b"), (0.3, 0.4), random.normal(size=(400, 2)), success, "a", extractor_cost=0.05)
+    plan = oc.plan(profile, random.normal(size=(50, 2)), budget=2.8)
+    assert plan.made_from["extractor"] == "a"
+    assert plan.usage == {"a": 50, "b": 0}
+    assert plan.planned_cost == pytest.approx(2.5)
+
+
+def test_threads_share_a_planner() -> None:
+    """Plans for different queries at the same time are what they would be one after the other."""
+    known, fresh = specialists(2).take(np.arange(600)), specialists(3)
+    assert isinstance(fresh.features, np.ndarray)
+    parts = np.array_split(fresh.features[:800], 8)
+    planner = oc.fit(known, budgets=[], n_queries=100)
+    alone = [planner.plan(part, budget=200.0).choice for part in parts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda part: planner.plan(part, budget=200.0).choice, parts))
+    assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))

@@ -60,9 +60,10 @@ class Member:
 class Candidate:
     """A way to estimate success: the mixture, plus weighted deviations of some estimators from it.
 
-    Without an extractor it is the mixture itself. ``success`` (held-out rows, M) are its estimates where its
-    members were fitted without their fold, ``truth`` what answers really reach there, and ``sigma`` (M,) the
-    spread of their difference. ``combination`` says how the extractor takes part in the answers, if it does.
+    Without members it is the mixture itself; without an extractor nothing is paid for features. ``success``
+    (held-out rows, M) are its estimates where its members were fitted without their fold, ``truth`` what answers
+    really reach there, and ``sigma`` (M,) the spread of their difference. ``combination`` says how the extractor
+    takes part in the answers, if it does.
     """
 
     extractor: str | None
@@ -160,7 +161,9 @@ def _of_one_set(
         )
     explained = (_contrast(truth - mean) ** 2 - _contrast(truth - stacked) ** 2).sum(axis=1)
     if not explained.mean() > SURELY * standard_error(explained, folds.blocks[folds.rows]):
-        return  # these features say nothing about who is right
+        # These features say nothing about who is right; still their extractor may be all that a budget pays.
+        yield Candidate(extractor, (), combination, np.tile(mean, (len(truth), 1)), truth)
+        return
     for member, table in tables:
         yield Candidate(extractor, ((member, 1.0),), combination, table, truth)
     weights = _stack_weights([table for _, table in smooth], truth)

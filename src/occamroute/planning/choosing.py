@@ -98,7 +98,7 @@ def trial(
         return None
     truth = candidate.truth
     estimated = np.take_along_axis(candidate.success, choice[:, None], axis=1)[:, 0]
-    if candidate.extractor is None:
+    if not candidate.members:
         # Which queries a mixture sends where is chance: score the mixture itself.
         shares = np.bincount(choice, minlength=truth.shape[1]) / choice.size
         return Trial(candidate, penalty, truth @ shares, estimated)
@@ -130,8 +130,7 @@ class _Contest:
         self.outcomes = np.stack([trial.outcome for trial in trials])
         self.blocks = folds.blocks[folds.rows]
         self.all = np.ones(self.blocks.size, bool)
-        half = folds.first_half
-        self.halves = (half, ~half) if half.any() and not half.all() else (self.all, self.all)
+        self.halves = (folds.first_half, ~folds.first_half)
         self.kinds = {
             "mixture": self._where(lambda one: one.extractor is None),
             "stack": self._where(lambda one: one.extractor is not None and one.stacked),
@@ -194,7 +193,7 @@ class _Contest:
         best = self._accuracy(chosen)
         mixture, features = self._best("mixture", self.all), self._features(self.all)
         if chosen == mixture:
-            if features is None:
+            if features is None or not self.trials[features].candidate.members:
                 return "no features that this budget pays tell the classifiers apart on held-out rows"
             return (
                 f"on held-out rows the best plan with features reached {100 * self._accuracy(features):.2f} %, "

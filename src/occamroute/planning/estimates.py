@@ -109,12 +109,13 @@ def estimate(
 ) -> Estimate:
     """Each classifier's probability of success on new queries, from their ``features`` (N, d).
 
-    ``estimator`` is "bagged", "sampled" (the paper), "mixture", or any object with scikit-learn's ``fit`` and
-    ``predict`` for several outputs. Where the profile has several feature sets, ``extractor`` names the one that
-    ``features`` are (or ``features`` is a mapping). ``costs`` (M,) or (N, M) are the new queries' costs; by
-    default the profile's, averaged by classifier where they differ by query. ``sigma`` is the spread of the
-    estimate's error on held-out rows ("error", as the authors compute it, though they use test rows), or the
-    standard deviation of the estimate itself over disjoint parts of the profile ("estimator", as the paper says).
+    ``estimator`` is "bagged", "sampled" (the paper), "forest", "forest_regularized", "contrast_forest", "kernel",
+    "mixture", or any object with scikit-learn's ``fit`` and ``predict`` for several outputs. Where the profile has
+    several feature sets, ``extractor`` names the one that ``features`` are (or ``features`` is a mapping).
+    ``costs`` (M,) or (N, M) are the new queries' costs; by default the profile's, averaged by classifier where they
+    differ by query. ``sigma`` is the spread of the estimate's error on held-out rows ("error", as the authors
+    compute it, though they use test rows), or the standard deviation of the estimate itself over disjoint parts of
+    the profile ("estimator", as the paper says).
     """
     made = make_estimator(estimator)
     name = chosen_extractor(profile, extractor, features)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,17 +28,24 @@ class Members:
     fitted: dict[Key, Any] = field(default_factory=dict)
     found: dict[Key, Found] = field(default_factory=dict)
     queries: dict[str, str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def estimates(
         self, profile: Profile, candidate: Candidate, table: FloatArray
     ) -> tuple[FloatArray, FloatArray | None, str]:
         """Estimated success (N, M), the distance to the nearest labelled row if known, and the estimator in words."""
+        with self.lock:
+            return self._estimates(profile, candidate, table)
+
+    def _estimates(
+        self, profile: Profile, candidate: Candidate, table: FloatArray
+    ) -> tuple[FloatArray, FloatArray | None, str]:
         combination = candidate.combination
         targets = profile.success if combination is None else combination.final
         mean = targets.mean(axis=0)
-        if candidate.extractor is None:
+        if not candidate.members:
             return np.tile(mean, (len(table), 1)), None, repr(Mixture())
-        self._forget(candidate.extractor, table)
+        self._forget(str(candidate.extractor), table)
         success, distance = np.tile(mean, (len(table), 1)), None
         for member, weight in candidate.members:
             own, nearest = self._found(profile, candidate, member, table, targets)
