@@ -184,3 +184,35 @@ def test_threads_share_a_planner() -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda part: planner.plan(part, budget=200.0).choice, parts))
     assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_columns_of_very_different_size_are_planned() -> None:
+    """Context lengths beside a score: squared distances that cancel are no reason to fail."""
+    random = np.random.default_rng(0)
+    score = random.normal(size=800)
+    features = np.column_stack([random.choice([4096, 128000, 200000], p=[0.75, 0.15, 0.1], size=800), score])
+    success = (score[:, None] + random.normal(size=(800, 3)) < [-1, 0, 1]).astype(float)
+    profile = oc.Profile(("a", "b", "c"), (1, 2, 3), features, success)
+    assert len(oc.plan(profile, features[:100], budget=200.0)) == 100
+
+
+def test_planner_tells_queries_apart_by_type_and_shape() -> None:
+    """Zeros are zeros in any type: what was found for others is not taken for them."""
+    planner = oc.fit(specialists(2).take(np.arange(300)), budgets=[], n_queries=100)
+    first = planner.plan(np.zeros((100, 3), np.float32), budget=300.0)
+    assert len(planner.plan(np.zeros((50, 3)), budget=150.0)) == 50
+    assert len(first) == 100
+
+
+def test_intervals_hold_for_mixtures_as_they_are_carried_out() -> None:
+    """Which queries a mixture sends where is part of the noise: nine in ten intervals hold for the plan itself."""
+    covered = 0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        chances = [0.3, 0.6, 0.8]
+        known, fresh = (drawn(random, np.tile(chances, (rows, 1))) for rows in (600, 300))
+        profile = oc.Profile(("a", "b", "c"), (1, 2, 3), np.zeros((600, 1)), known)
+        plan = oc.plan(profile, np.zeros((300, 1)), budget=450.0)
+        low, high = plan.accuracy_interval or (0.0, 0.0)
+        covered += low <= fresh[np.arange(300), plan.choice].mean() <= high
+    assert covered >= 32

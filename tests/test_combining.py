@@ -124,3 +124,18 @@ def saved(plan: oc.Plan) -> str:
     path = f"{tempfile.mkdtemp()}/plan.parquet"
     oc.save(plan, path)
     return path
+
+
+def test_copies_are_no_evidence() -> None:
+    """Thirty rows, each forty times in one group, say no more than thirty rows."""
+    few = pair(30)
+    rows = np.repeat(np.arange(30), 40)
+    many = oc.Profile(
+        few.names, few.costs, np.asarray(few.features)[rows], few.success[rows], extractor="small",
+        labels=np.asarray(few.labels)[rows], groups=rows,
+        probabilities={name: table[rows] for name, table in (few.probabilities or {}).items()},
+    )  # fmt: skip
+    halves = [np.flatnonzero(rows % 2 == number) for number in range(2)]
+    once = tuned_combination(few, "small", [np.arange(30)[number::2] for number in range(2)])
+    copied = tuned_combination(many, "small", halves)
+    assert (once is None) == (copied is None)

@@ -188,7 +188,7 @@ def test_wrong_input_gets_one_sentence(cifar10_small: tuple[oc.Profile, oc.Profi
         oc.compare(profile, test, methods=["magic"])
     with pytest.raises(oc.UnknownNameError, match="unknown reference 'forest'"):
         oc.compare(profile, test, methods=["bagged"], reference="forest")
-    with pytest.raises(oc.InvalidInputError, match="methods must be several names"):
+    with pytest.raises(oc.InvalidInputError, match="methods must be several names, or a mapping"):
         oc.compare(profile, test, methods="bagged")
     with pytest.raises(oc.InvalidInputError, match="a name or an estimator with fit and predict"):
         oc.compare(profile, test, methods={"mine": 3})
@@ -274,3 +274,58 @@ def test_bad_arguments_get_one_sentence(arguments: list[str], sentence: str, tmp
     run = CliRunner().invoke(app, ["compare", str(tmp_path / "p.parquet"), *arguments])
     assert isinstance(run.exception, oc.OccamError)
     assert sentence in str(run.exception)
+
+
+def test_the_bill_is_at_the_test_queries_prices() -> None:
+    """Extraction, too, is charged what the test queries cost, whatever the profile's rows did."""
+    random = np.random.default_rng(0)
+    features, success = random.random((300, 2)), random.integers(0, 2, (300, 2))
+    known = oc.Profile(("a", "b"), (1, 50), features, success, extractor="a")
+    fresh = oc.Profile(("a", "b"), (30, 50), features, success, extractor="a")
+    with pytest.raises(oc.BudgetTooSmallError, match=r"at least 9000\b"):
+        oc.compare(known, fresh, budgets=[300.0], methods=["bagged", "auto"])
+    found = oc.compare(known, fresh, budgets=[9000.0], methods=["bagged"])
+    assert found.of("bagged")[0]["exact_cost"] == "9000"
+    assert found.about["dearest_cost"] == 15000.0
+
+
+def test_bills_have_all_their_digits() -> None:
+    """Costs with long decimals are written out, not rounded."""
+    profile = oc.Profile(("a", "b"), (1 / 2048, 1.0), np.zeros((3, 1)), np.ones((3, 2)))
+    found = oc.compare(profile, profile, budgets=[1.0], methods=["single_best"])
+    assert found.of("single_best")[0]["exact_cost"] == "0.00146484375"
+
+
+def test_seeds_reach_what_draws(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
+    """Forests are grown anew with each seed."""
+    profile, test = (one.take(np.arange(400)) for one in cifar10_small)
+    found = oc.compare(profile, test, budgets=[0.02], methods=["forest_regularized"], seeds=np.int64(2))  # type: ignore[arg-type]
+    assert found.of("forest_regularized")[0]["accuracy_spread"] > 0.0
+
+
+def test_free_classifiers_and_a_single_one() -> None:
+    """Where nothing costs anything there is one budget, 0; one classifier leaves nothing to choose."""
+    random = np.random.default_rng(0)
+    features = random.random((80, 2))
+    free = oc.Profile(("a", "b"), (0, 0), features, random.integers(0, 2, (80, 2)))
+    found = oc.compare(free, free)
+    assert found.budgets == [0.0]
+    assert len(found.of("auto")) == 1
+    alone = oc.Profile(("a",), (1,), features, random.integers(0, 2, (80, 1)))
+    assert len(oc.compare(alone, alone, budgets=[80.0]).methods) == 10
+
+
+def test_estimators_that_return_nothing_from_fit(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
+    """Only fit and predict are asked for, not what fit gives back."""
+
+    class Quiet(oc.Mixture):
+        def fit(self, features: Any, success: Any) -> Any:
+            super().fit(features, success)
+
+    profile, test = cifar10_small
+    found = oc.compare(profile, test, budgets=[1.0], methods={"quiet": Quiet()})
+    assert found.of("quiet")[0]["usage"] == found.of("mixture")[0]["usage"]
+    with pytest.raises(oc.InvalidInputError, match="'mixture' takes part in every comparison"):
+        oc.compare(profile, test, methods={"mixture": "random"})
+    with pytest.raises(oc.InvalidInputError, match="methods must be several names"):
+        oc.compare(profile, test, methods=5)  # type: ignore[arg-type]

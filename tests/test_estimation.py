@@ -236,3 +236,20 @@ def test_constant_features_say_nothing() -> None:
     for estimator in (oc.KernelRidge(), oc.KernelRidge(standardize=True), oc.ContrastForest(5), oc.Forest(5)):
         found = estimator.fit(np.ones((50, 3)), success).predict(np.ones((4, 3)))
         assert found == pytest.approx(np.tile(success.mean(axis=0), (4, 1)), abs=0.2)
+
+
+def test_linear_algebra_gets_its_threads_back() -> None:
+    """After many fits side by side, the process has as many BLAS threads as before."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import threadpool_info
+
+    def threads() -> list[int]:
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    random = np.random.default_rng(0)
+    features, success = random.random((300, 3)), random.integers(0, 2, (300, 2)).astype(np.float64)
+    before = threads()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: oc.KernelRidge(seed=seed).fit(features, success), range(12)))
+    assert threads() == before

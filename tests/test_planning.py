@@ -295,11 +295,22 @@ def test_new_queries_may_cost_otherwise() -> None:
     queries = np.random.default_rng(1).random((5, 2))
     cheaper = oc.plan(odd(), queries, budget=0.05, costs=np.full((5, 2), 0.01))
     assert cheaper.planned_cost <= 0.05
-    dearer = oc.plan(odd(), queries, budget=0.6, costs=[10.0, 20.0])
+    dearer = oc.plan(odd(), queries, budget=55.0, costs=[10.0, 20.0])
     assert dearer.usage == {"a": 5, "b": 0}
-    assert dearer.made_from["extractor"] == "a"
-    with pytest.raises(oc.BudgetTooSmallError, match=r"at least 0\.5\b"):
-        oc.plan(odd(), queries, budget=0.4, costs=[10.0, 20.0])
+    with pytest.raises(oc.BudgetTooSmallError, match=r"at least 50\b"):
+        oc.plan(odd(), queries, budget=45.0, costs=[10.0, 20.0])
+
+
+def test_extraction_follows_the_new_costs() -> None:
+    """Features that are a classifier's call cost what that call costs for the new queries, not for the profile's."""
+    queries = np.random.default_rng(1).random((5, 2))
+    estimate = oc.estimate(odd(), queries, costs=[10.0, 20.0])
+    assert estimate.overhead == 10.0
+    assert estimate.costs.tolist() == [0.0, 20.0]
+    by_query = oc.estimate(odd(), queries, costs=np.column_stack([[1, 2, 3, 4, 5], np.full(5, 9)]))
+    assert by_query.overhead == 3.0
+    stated = oc.estimate(odd(extractor_cost=0.5), queries, costs=[10.0, 20.0])
+    assert stated.overhead == 0.5
 
 
 def test_budgets_that_only_unoffered_features_could_pay() -> None:

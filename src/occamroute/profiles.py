@@ -27,7 +27,7 @@ from occamroute._money import Amount, exact, from_text, money, rounded_up, units
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.storage import Parts
 
-__all__ = ["FEATURES", "Profile", "success"]
+__all__ = ["FEATURES", "Profile", "exact_means", "success"]
 
 # What a feature set is called when no classifier's call yields it.
 FEATURES = "features"
@@ -161,11 +161,7 @@ class Profile:
     @cached_property
     def mean_costs(self) -> FloatArray:
         """Each classifier's cost, averaged exactly (and rounded up) where it differs by query, (M,)."""
-        if self.costs.ndim == 1:
-            return self.costs
-        units = units_for(self.costs, queries=len(self))
-        totals = [sum(column) * units.size for column in units.cost.T.tolist()]
-        return np.array([float(rounded_up(total / len(self))) for total in totals])
+        return exact_means(self.costs)
 
     @property
     def blocks(self) -> IntArray:
@@ -305,6 +301,15 @@ class Profile:
         ]  # fmt: skip
         sets = self.feature_sets
         return self.select(name for name, worse in zip(self.names, beaten, strict=True) if not worse or name in sets)
+
+
+def exact_means(costs: FloatArray) -> FloatArray:
+    """Each classifier's cost, averaged exactly and rounded up where it differs by query, (M,)."""
+    if costs.ndim == 1:
+        return costs
+    units = units_for(costs, queries=len(costs))
+    totals = [sum(column) * units.size for column in units.cost.T.tolist()]
+    return np.array([float(rounded_up(total / len(costs))) for total in totals])
 
 
 def success(probabilities: Any, labels: Any, *, temperature: float = 0.001) -> FloatArray:

@@ -88,7 +88,7 @@ def _budgets(
     if budgets:
         return [money(money_from_text(budget)) for budget in budgets]
     if shares:
-        full = dearest_total(profile, test)
+        full = dearest_total(test)
         return [money(share, "share") * full for share in shares]
     return None
 

@@ -48,7 +48,7 @@ class Forest:
             random_state=self.seed % 2**32,
             n_jobs=thread_count(self.threads),
             **knobs,
-        ).fit(_clipped(rows), values @ self.components_.T)
+        ).fit(_clipped(rows), _outputs(values @ self.components_.T))
         return self
 
     def shrunk(self, share: float) -> Forest:
@@ -111,6 +111,11 @@ def _clipped(rows: FloatArray) -> FloatArray:
     """Rows as scikit-learn's trees take them: within what a float32 holds."""
     largest = float(np.finfo(np.float32).max) / 2
     return np.clip(rows, -largest, largest)
+
+
+def _outputs(values: FloatArray) -> FloatArray:
+    """What trees are grown on; scikit-learn wants a single output flat."""
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def _predicted(forest: Any, rows: FloatArray) -> FloatArray:

@@ -23,7 +23,8 @@ RIDGES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 1))
 BLOCK = 2048
 # The farthest from the mean that a row is taken to be, in standard deviations.
 FARTHEST = 1e6
-JITTER = 1e-9
+# What is added to the kernel's diagonal until it can be factored.
+JITTERS = (1e-9, 1e-7, 1e-5, 1e-3, 1.0)
 
 
 class KernelRidge:
@@ -44,7 +45,8 @@ class KernelRidge:
     def fit(self, features: Any, success: Any) -> KernelRidge:
         """Solve for ``features`` (n, d) and ``success`` (n, M)."""
         rows, values = feature_matrix(features), success_matrix(success)
-        if self.ridge is not None and not 0.0 < self.ridge < np.inf:
+        number = isinstance(self.ridge, int | float | np.number)
+        if self.ridge is not None and not (number and 0.0 < self.ridge < np.inf):
             raise InvalidInputError(f"ridge must be a number above 0, got {self.ridge!r}.")
         with one_thread_each():
             self.map_ = _Landmarks(rows, standardize=self.standardize, seed=self.seed)
@@ -130,9 +132,7 @@ class _Landmarks:
         if positive.size:
             self.rate = 1.0 / float(np.median(positive))
         kernel = self(None)
-        # Landmarks that lie close together make the kernel nearly singular.
-        factor = np.linalg.cholesky(kernel + JITTER * len(kernel) * np.eye(len(kernel)))
-        self.whiten = np.linalg.inv(factor).T
+        self.whiten = np.linalg.inv(_factor(kernel)).T
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         # Numbers at the end of what a float holds are far away, whatever their squares would be.
@@ -152,6 +152,16 @@ class _Landmarks:
         table = self._distances(self.points if rows is None else self._scaled(rows))
         table *= -self.rate
         return np.asarray(np.exp(table, out=table))
+
+
+def _factor(kernel: FloatArray) -> FloatArray:
+    """The Cholesky factor of a kernel that close landmarks, or columns of very different size, make singular."""
+    for jitter in JITTERS:
+        try:
+            return np.asarray(np.linalg.cholesky(kernel + jitter * len(kernel) * np.eye(len(kernel))))
+        except np.linalg.LinAlgError:
+            continue
+    return np.eye(len(kernel))
 
 
 class _Sums:

@@ -16,7 +16,7 @@ from occamroute.estimation import Mixture, SampledNeighbors, make_estimator
 from occamroute.knapsack import Problem
 from occamroute.planning.candidates import Candidate, Folds, cross_fitted, sampled_member
 from occamroute.planning.choosing import PENALTIES, least_share, trial
-from occamroute.planning.combining import can_combine, combined_success
+from occamroute.planning.combining import answers_by_label, can_combine, combined_success
 from occamroute.planning.estimates import Estimate, charged, looks_at_features, predicted
 from occamroute.planning.fitting import Progress, fit
 from occamroute.planning.plans import Plan
@@ -71,14 +71,14 @@ def make_method(method: str | Any, setting: Setting) -> Method:
     return _estimator(method)(setting)
 
 
-def _alone(pick: Callable[[Profile, list[int]], int]) -> Callable[[Setting], Method]:
-    """One classifier for all queries, picked among those that the budget pays."""
+def _alone(pick: Callable[[Profile, dict[int, Fraction]], int]) -> Callable[[Setting], Method]:
+    """One classifier for all queries, picked among those that the budget pays, by what they cost for all queries."""
 
     def make(setting: Setting) -> Method:
         totals = _totals(setting)
 
         def answer(budget: Fraction) -> Answered:
-            affordable = [column for column, total in enumerate(totals) if total <= budget]
+            affordable = {column: total for column, total in enumerate(totals) if total <= budget}
             if not affordable:
                 raise BudgetTooSmallError(budget, rounded_up(min(totals)))
             column = pick(setting.profile, affordable)
@@ -100,12 +100,12 @@ def _totals(setting: Setting) -> list[Fraction]:
     return [problem.total(problem.paid(np.full(len(costs), column))) for column in range(costs.shape[1])]
 
 
-def _dearest(profile: Profile, affordable: list[int]) -> int:
-    return max(affordable, key=lambda column: float(profile.mean_costs[column]))
+def _dearest(profile: Profile, affordable: dict[int, Fraction]) -> int:
+    return max(affordable, key=lambda column: affordable[column])
 
 
-def _most_accurate(profile: Profile, affordable: list[int]) -> int:
-    return max(affordable, key=lambda column: (float(profile.accuracy[column]), -float(profile.mean_costs[column])))
+def _most_accurate(profile: Profile, affordable: dict[int, Fraction]) -> int:
+    return max(affordable, key=lambda column: (float(profile.accuracy[column]), -affordable[column]))
 
 
 def _answered(plan: Plan, setting: Setting, *, mixed: bool = False, **about: Any) -> Answered:
@@ -162,7 +162,10 @@ def _estimator(estimator: str | Any) -> Callable[[Setting], Method]:
 def _estimate(setting: Setting, estimator: str | Any) -> Estimate:
     """The test queries' estimate; its sigma is 0 until somebody needs one."""
     profile, name = setting.profile, setting.extractor
-    made = make_estimator(estimator).fit(profile.feature_sets[name], profile.success)
+    made = make_estimator(estimator)
+    if isinstance(estimator, str) and isinstance(getattr(made, "seed", None), int):
+        made.seed = setting.seed
+    made.fit(profile.feature_sets[name], profile.success)
     options = len(profile.names)
     success, distance = predicted(made, setting.test.feature_sets[name], options)
     used = name if looks_at_features(made) else None
@@ -202,7 +205,7 @@ def _auto(combine: bool) -> Callable[[Setting], Method]:
         def answer(budget: Fraction) -> Answered:
             plan = planner.plan(features, budget=budget, costs=setting.costs)
             return _answered(
-                plan, setting, mixed=plan.made_from["extractor"] is None, chosen=_how(plan),
+                plan, setting, mixed=plan.made_from["estimator"] == repr(Mixture()), chosen=_how(plan),
                 expected_accuracy=plan.expected_accuracy, accuracy_interval=plan.accuracy_interval,
             )  # fmt: skip
 
@@ -214,7 +217,7 @@ def _auto(combine: bool) -> Callable[[Setting], Method]:
 def _can_judge_combined(profile: Profile, test: Profile) -> bool:
     """Whether all probabilities that answers may be combined from are known for the test queries too."""
     kept, known = profile.probabilities or {}, test.probabilities or {}
-    return set(kept) <= set(known) and all(can_combine(test, name) for name in kept)
+    return set(kept) <= set(known) and all(can_combine(test, name) and answers_by_label(test, name) for name in kept)
 
 
 def _how(plan: Plan) -> str:
@@ -247,12 +250,16 @@ METHODS: Mapping[str, Callable[[Setting], Method]] = {
 
 def checked_methods(methods: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
     """Methods by the name that rows bear, the mixture and the oracle always among them."""
-    if isinstance(methods, str):
-        raise InvalidInputError(f"methods must be several names, got the single string {methods!r}.")
-    named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
-    for label, method in named.items():
-        if isinstance(method, str) and method not in METHODS:
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
+        raise InvalidInputError(f"methods must be several names, or a mapping from names to methods, got {methods!r}.")
+    pairs = list(methods.items() if isinstance(methods, Mapping) else ((name, name) for name in methods))
+    named: dict[str, Any] = {}
+    for label, method in pairs:
+        if isinstance(label, str) and isinstance(method, str) and method not in METHODS:
             raise UnknownNameError("method", method, METHODS)
         if not isinstance(label, str):
             raise InvalidInputError(f"methods must be names, or a mapping from names to methods, got {label!r}.")
+        if label in ("mixture", "oracle") and method != label:
+            raise InvalidInputError(f"{label!r} takes part in every comparison: call {method!r} by another name.")
+        named[label] = method
     return {"mixture": "mixture", **named, "oracle": "oracle"}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from occamroute._money import exact
+from occamroute.errors import InvalidInputError
 from occamroute.evaluation.comparing import compare, dearest_total
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
@@ -59,7 +60,9 @@ def sweep(
     and the oracle, which knows each answer beforehand and so bounds them all. Nothing but the oracle sees the
     test rows' success.
     """
-    full = dearest_total(profile, test)
+    full = dearest_total(test)
+    if not full:
+        raise InvalidInputError("budgets are shares of the dearest classifier's cost, and all cost nothing.")
     budgets = {exact(fraction) * full: fraction for fraction in fractions}
     report = compare(profile, test, budgets=budgets, methods={"occamroute": "auto"}, seed=seed, progress=progress)
     named = {float(budget): fraction for budget, fraction in budgets.items()}

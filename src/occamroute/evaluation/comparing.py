@@ -18,6 +18,7 @@ from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNam
 from occamroute.estimation.base import whole_number
 from occamroute.evaluation.baselines import Answered, Setting, checked_methods, make_method
 from occamroute.evaluation.reports import Report
+from occamroute.knapsack import Problem
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
 
@@ -57,25 +58,27 @@ def compare(
     if reference not in named:
         raise UnknownNameError("reference", reference, named)
     _check(profile, test)
-    full = dearest_total(profile, test)
+    priced = _at_prices_of(profile, test)
+    full = dearest_total(test)
     amounts = _budgets(budgets, profile, full)
     setting = Setting(
-        profile,
+        priced,
         test,
         amounts,
-        baseline_extractor(profile, test, extractor),
+        baseline_extractor(priced, test, extractor),
         seed_number(seed),
         _own_costs(profile, test),
     )
-    steps = _Steps(len(named) * whole_number(seeds, "seeds"), progress)
+    seeds = whole_number(seeds, "seeds")
+    steps = _Steps(len(named) * seeds, progress)
     results, seconds = {}, {}
     for label, method in named.items():
         started = time.perf_counter()
         results[label] = _over_seeds(method, setting, seeds, steps)
         seconds[label] = time.perf_counter() - started
     if not any(results.values()):
-        raise BudgetTooSmallError(max(amounts), rounded_up(_least(profile, test)))
-    dearest = int(profile.mean_costs.argmax())
+        raise BudgetTooSmallError(max(amounts), rounded_up(_least(test)))
+    dearest = int(test.mean_costs.argmax())
     about = {
         "version": __version__,
         "profile": profile.fingerprint,
@@ -91,7 +94,7 @@ def compare(
         "dearest_accuracy": float(test.accuracy[dearest]),
         "dearest_cost": float(rounded_up(full)),
         "accuracies": test.accuracy.tolist(),
-        "cost_shares": (profile.mean_costs / (profile.mean_costs.max() or 1.0)).tolist(),
+        "cost_shares": (test.mean_costs / (test.mean_costs.max() or 1.0)).tolist(),
         "seconds": seconds,
     }
     return Report(_rows(results, setting, full, reference), about)
@@ -108,10 +111,9 @@ def usual_shares(profile: Profile) -> tuple[float, ...]:
     return (*spread[:-1], 1.0)
 
 
-def dearest_total(profile: Profile, test: Profile) -> Fraction:
+def dearest_total(test: Profile) -> Fraction:
     """What always using the dearest classifier would cost for the test queries."""
-    costs = test.mean_costs if test.names == profile.names else profile.mean_costs
-    return exact(float(costs.max())) * len(test)
+    return exact(float(test.mean_costs.max())) * len(test)
 
 
 def baseline_extractor(profile: Profile, test: Profile, extractor: str | None) -> str:
@@ -155,7 +157,7 @@ def _own_costs(profile: Profile, test: Profile) -> FloatArray | None:
 
 def _budgets(budgets: Iterable[Amount] | None, profile: Profile, full: Fraction) -> list[Fraction]:
     if budgets is None:
-        return [exact(share) * full for share in usual_shares(profile)]
+        return sorted({exact(share) * full for share in usual_shares(profile)})
     if not isinstance(budgets, Iterable):
         raise InvalidInputError(f"budgets must be a sequence of amounts, got {budgets!r}.")
     amounts = [money(budget) for budget in budgets]
@@ -164,8 +166,17 @@ def _budgets(budgets: Iterable[Amount] | None, profile: Profile, full: Fraction)
     return sorted(set(amounts))
 
 
-def _least(profile: Profile, test: Profile) -> Fraction:
-    return exact(float(test.mean_costs.min())) * len(test)
+def _at_prices_of(profile: Profile, test: Profile) -> Profile:
+    """The profile with what extraction costs for the test queries, where that is something else."""
+    prices = {name: test.extraction_costs.get(name, cost) for name, cost in profile.extraction_costs.items()}
+    same = all(exact(prices[name]) == exact(cost) for name, cost in profile.extraction_costs.items())
+    return profile if same else replace(profile, extractor_cost=prices)
+
+
+def _least(test: Profile) -> Fraction:
+    """The least that answering every query costs."""
+    problem = Problem(np.zeros(test.success.shape), test.costs, 0)
+    return problem.total(problem.cheapest)
 
 
 @dataclass
@@ -239,7 +250,7 @@ def _row(label: str, budget: Fraction, full: Fraction, answers: Sequence[Answere
         "budget_share": float(budget / full) if full else 0.0,
         "accuracy": float(np.mean(accuracies)),
         "accuracy_spread": float(np.std(accuracies)),
-        "cost": _float_within(cost, budget),
+        "cost": float(cost),
         "exact_cost": _decimal(cost),
         "cost_share": float(cost / full) if full else 0.0,
         "usage": dict(zip(setting.profile.names, usage, strict=True)),
@@ -255,17 +266,9 @@ def _row(label: str, budget: Fraction, full: Fraction, answers: Sequence[Answere
 
 
 def _decimal(amount: Fraction) -> str:
-    """An amount of whole units, which are powers of ten, with all of its digits."""
-    digits = Context(prec=len(str(amount.numerator)) + len(str(amount.denominator)) + 2)
+    """An amount as a decimal with all of its digits: costs are decimals."""
+    digits = Context(prec=len(str(amount.numerator)) + amount.denominator.bit_length() + 2)
     return f"{digits.divide(Decimal(amount.numerator), Decimal(amount.denominator)).normalize(digits):f}"
-
-
-def _float_within(cost: Fraction, budget: Fraction) -> float:
-    """The cost as a float that means no more than the budget."""
-    amount = float(cost)
-    while exact(amount) > exact(float(budget)):
-        amount = float(np.nextafter(amount, 0.0))
-    return amount
 
 
 def _way(outcome: FloatArray, mixture: FloatArray, oracle: FloatArray) -> float | None:

@@ -77,7 +77,7 @@ class Report:
         found = []
         dearest = self.about["dearest_accuracy"]
         for reduction in reductions:
-            if not 0.0 <= reduction < 1.0:
+            if not (isinstance(reduction, int | float) and 0.0 <= reduction < 1.0):
                 raise InvalidInputError(f"reductions must lie between 0 and 1, got {reduction!r}.")
             for method in self.methods:
                 rows = [row for row in self.of(method) if row["budget_share"] <= 1.0 - reduction + 1e-9]

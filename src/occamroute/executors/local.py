@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["one_thread_each", "over_blocks", "thread_count"]
 
@@ -38,14 +39,27 @@ def over_blocks(
         return list(pool.map(lambda start: function(start, min(start + block, total)), starts))
 
 
+_limit: dict[str, Any] = {"users": 0, "held": None}
+_limit_lock = threading.Lock()
+
+
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Linear algebra on one thread a call, for code that runs many calls side by side.
 
     BLAS threads wait for each other by spinning: on a machine that has other work, a factorisation of a tenth of a
-    second then takes ten.
+    second then takes ten. The limit is the whole process's, so the first caller sets it and the last one lifts it.
     """
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _limit_lock:
+        _limit["users"] += 1
+        if _limit["users"] == 1:
+            _limit["held"] = threadpool_limits(limits=1, user_api="blas")
+    try:
         yield
+    finally:
+        with _limit_lock:
+            _limit["users"] -= 1
+            if _limit["users"] == 0:
+                _limit["held"].restore_original_limits()

@@ -15,7 +15,7 @@ from occamroute.estimation.bagged import rank_weights
 from occamroute.estimation.kernel import cross_fit
 from occamroute.estimation.ordered import Ordered, are_probabilities, ordered
 from occamroute.neighbors import METRICS, PoolIndex
-from occamroute.planning.combining import Combination, tuned_combination
+from occamroute.planning.combining import Combination, standard_error, tuned_combination
 from occamroute.planning.estimates import predicted
 from occamroute.profiles import Profile
 
@@ -41,8 +41,8 @@ TAIL = 1e-2
 TREES = 40
 # How much of a stack's deviation from the mixture is believed.
 BELIEFS = (1.0, 0.7, 0.5, 0.3)
-# So many standard errors must a stack be closer to the differences between classifiers than no features are.
-SURELY = 2.0
+# By so many standard errors must a stack be closer to the differences between classifiers than no features are.
+SURELY = 0.5
 # Members of a stack with less weight than this are left out.
 LEAST_WEIGHT = 0.02
 
@@ -286,9 +286,3 @@ def _ranks(pool: int, smoothing: int) -> FloatArray:
 
 def _sample_size(pool: int, smoothing: int) -> int:
     return max(1, pool // smoothing)
-
-
-def standard_error(values: FloatArray, blocks: IntArray) -> float:
-    """The standard error of a mean over rows of which those in one block belong together."""
-    deviations = np.bincount(blocks, weights=values - values.mean())
-    return float(np.sqrt((deviations**2).sum())) / values.size

@@ -12,7 +12,8 @@ import numpy as np
 from occamroute._arrays import BoolArray, FloatArray
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
-from occamroute.planning.candidates import Candidate, Folds, standard_error
+from occamroute.planning.candidates import Candidate, Folds
+from occamroute.planning.combining import standard_error
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 
@@ -26,12 +27,16 @@ MARGIN = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What a plan from a candidate reached on each held-out row (``outcome``), and what it had estimated."""
+    """What a plan from a candidate reached on each held-out row (``outcome``), and what it had estimated.
+
+    ``spread`` is the standard deviation of a single answer's success around its estimate.
+    """
 
     candidate: Candidate
     penalty: float
     outcome: FloatArray = field(repr=False)
     estimated: FloatArray = field(repr=False)
+    spread: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +44,9 @@ class Choice:
     """What is best at a budget on held-out rows, and what it honestly reached there.
 
     ``accuracy`` is cross-fitted: each half of the held-out rows is scored with what the other half would have
-    chosen. ``correction`` takes the mean of chosen estimates to it, and ``error`` is the standard error of that.
-    ``spread`` is the standard deviation of a single row's success around its estimate. ``why`` says in a sentence
-    what was chosen over what, and ``others`` what the best of each other kind reached.
+    chosen. ``correction`` takes the mean of chosen estimates to it, and ``error`` is the standard error of that
+    accuracy. ``spread`` is the standard deviation of a single answer's success around its estimate. ``why`` says in
+    a sentence what was chosen over what, and ``others`` what the best of each kind reached.
     """
 
     candidate: Candidate
@@ -75,8 +80,9 @@ def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], sh
         made.penalty,
         accuracy=contest.honest,
         correction=contest.honest - float(made.estimated.mean()),
-        error=standard_error(made.outcome - made.estimated, folds.blocks[folds.rows]),
-        spread=float((made.outcome - made.estimated).std()),
+        # Estimates are level with the rows that they were made from: the noise of these rows' level is in neither.
+        error=standard_error(made.outcome, folds.blocks[folds.rows]),
+        spread=made.spread,
         why=why,
         others=contest.others(),
     )
@@ -101,8 +107,11 @@ def trial(
     if not candidate.members:
         # Which queries a mixture sends where is chance: score the mixture itself.
         shares = np.bincount(choice, minlength=truth.shape[1]) / choice.size
-        return Trial(candidate, penalty, truth @ shares, estimated)
-    return Trial(candidate, penalty, np.take_along_axis(truth, choice[:, None], axis=1)[:, 0], estimated)
+        reached: FloatArray = truth @ shares
+        spread = float(np.sqrt(max(0.0, (truth**2 @ shares).mean() - reached.mean() ** 2)))
+        return Trial(candidate, penalty, reached, estimated, spread)
+    reached = np.take_along_axis(truth, choice[:, None], axis=1)[:, 0]
+    return Trial(candidate, penalty, reached, estimated, float((reached - estimated).std()))
 
 
 def _problem(profile: Profile, folds: Folds, candidate: Candidate, penalty: float, share: Fraction) -> Problem:
@@ -119,7 +128,7 @@ def _penalised(candidate: Candidate) -> bool:
 
 
 class _Contest:
-    """Trials against each other, simpler kinds first: what is more must be better by a standard error.
+    """Trials against each other, simpler kinds first: what is more must be better by more than noise.
 
     What looks at features has many knobs to be lucky with, and a bill. From simple to less so: the mixture; a
     stack of estimators; one estimator alone, since it is picked among many.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from occamroute._arrays import FloatArray, IntArray
 from occamroute.profiles import Profile, success
 
-__all__ = ["Combination", "can_combine", "combined_success", "tuned_combination"]
+__all__ = ["Combination", "answers_by_label", "can_combine", "combined_success", "standard_error", "tuned_combination"]
 
 # The extractor's share in an answer.
 SHARES = tuple(tenth / 10 for tenth in range(10))
@@ -66,21 +66,22 @@ def tuned_combination(profile: Profile, extractor: str, folds: Sequence[IntArray
     if not can_combine(profile, extractor):
         return None
     hits = _hits(profile, extractor, _truth(profile))  # (shares, n, M)
-    weights = _tuned(hits)
+    weights = _tuned(hits, profile.blocks)
     if not weights.any():
         return None
     honest = np.array(profile.success)
     for rows in folds:
         others = np.setdiff1d(np.arange(len(profile)), rows)
-        honest[rows] = combined_success(profile, extractor, _tuned(hits[:, others]), rows)
+        honest[rows] = combined_success(profile, extractor, _tuned(hits[:, others], profile.blocks[others]), rows)
     return Combination(weights, honest, combined_success(profile, extractor, weights))
 
 
-def _tuned(hits: FloatArray) -> FloatArray:
+def _tuned(hits: FloatArray, blocks: IntArray) -> FloatArray:
     """For each classifier the share with the most right answers, (M,); 0 unless that is clearly better."""
     best = hits.mean(axis=1).argmax(axis=0)
     gain = np.take_along_axis(hits, best[None, None], axis=0)[0] - hits[0]
-    clear = gain.mean(axis=0) * np.sqrt(len(gain)) > CLEARLY * gain.std(axis=0)
+    errors = np.array([standard_error(column, blocks) for column in gain.T])
+    clear = gain.mean(axis=0) > CLEARLY * errors
     return np.where(clear, np.array(SHARES)[best], 0.0)
 
 
@@ -90,7 +91,7 @@ def _hits(profile: Profile, extractor: str, truth: Any) -> FloatArray:
     hits = np.zeros((len(SHARES), len(profile), len(profile.names)), np.float32)
     for column, name in enumerate(profile.names):
         hits[0, :, column] = profile.success[:, column]
-        if name == extractor or name not in kept or not _answers_by_label(profile, name, truth):
+        if name == extractor or name not in kept or not answers_by_label(profile, name):
             continue
         for start in range(0, len(profile), BLOCK):
             block = slice(start, start + BLOCK)
@@ -106,9 +107,9 @@ def _mixed(extractor: FloatArray, own: FloatArray, share: float) -> FloatArray:
     return np.asarray(share * first + (1.0 - share) * second)
 
 
-def _answers_by_label(profile: Profile, name: str, truth: npt.NDArray[Any]) -> bool:
+def answers_by_label(profile: Profile, name: str) -> bool:
     """Whether recorded success is that of the most likely label: some other success cannot be combined."""
-    right = (profile.probabilities or {})[name].argmax(axis=1) == truth
+    right = (profile.probabilities or {})[name].argmax(axis=1) == _truth(profile)
     recorded = profile.success[:, profile.names.index(name)]
     return float((np.abs(recorded - right) > 0.5).mean()) <= DIFFERENT
 
@@ -128,3 +129,9 @@ def _truth(profile: Profile) -> npt.NDArray[Any] | None:
     if not set(profile.labels.tolist()) <= set(numbers):
         return None
     return np.array([numbers[label] for label in profile.labels.tolist()])
+
+
+def standard_error(values: FloatArray, blocks: IntArray) -> float:
+    """The standard error of a mean over rows of which those in one block belong together."""
+    deviations = np.bincount(blocks, weights=values - values.mean())
+    return float(np.sqrt((deviations**2).sum())) / values.size

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from occamroute._arrays import FloatArray, cost_array, feature_matrix, generator, name_tuple, seed_number
-from occamroute._money import Amount
+from occamroute._money import Amount, exact
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation import make_estimator
 from occamroute.knapsack import Objective, Problem, SolverName, solve_problem
 from occamroute.planning.frontiers import Frontier, make_frontier
 from occamroute.planning.plans import Plan, make_plan
-from occamroute.profiles import Profile
+from occamroute.profiles import Profile, exact_means
 
 __all__ = ["Estimate", "SigmaKind", "charged", "estimate", "looks_at_features", "predicted"]
 
@@ -185,15 +185,22 @@ def chosen_extractor(profile: Profile, extractor: str | None, features: Any) -> 
 def charged(profile: Profile, extractor: str | None, costs: Any, queries: int) -> tuple[FloatArray, Amount]:
     """What each answer costs once the features are paid, and what the features cost for one query.
 
-    Without an extractor nothing is looked at: nothing is charged for it, and nothing is freed.
+    Without an extractor nothing is looked at: nothing is charged for it, and nothing is freed. Where extraction is
+    a classifier's call at its own cost, it follows the new queries' costs.
     """
     own = profile.mean_costs if costs is None else cost_array(costs, options=len(profile.names), rows=queries)
     if extractor is None:
         return own, 0
+    amount = profile.extraction_costs[extractor]
+    if extractor not in profile.names:
+        return own, amount
+    column = profile.names.index(extractor)
+    if costs is not None and exact(amount) == exact(float(profile.mean_costs[column])):
+        # Extraction is a call of that classifier: it costs what the call costs for these queries.
+        amount = float(exact_means(own[..., [column]])[0])
     own = own.copy()
-    if extractor in profile.names:
-        own[..., profile.names.index(extractor)] = 0.0
-    return own, profile.extraction_costs[extractor]
+    own[..., column] = 0.0
+    return own, amount
 
 
 def predicted(estimator: Any, queries: FloatArray, options: int) -> tuple[FloatArray, FloatArray | None]:

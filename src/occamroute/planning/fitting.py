@@ -129,6 +129,7 @@ def fit(
     plan made from a candidate reaches, at that budget, on rows that it was not fitted on. Other budgets may be
     planned later. ``progress(done, total)`` is called as the work goes on.
     """
+    _require_profile(profile)
     if not isinstance(budgets, Iterable):
         raise InvalidInputError(f"budgets must be a sequence of amounts, got {budgets!r}.")
     amounts = list(budgets)
@@ -174,6 +175,7 @@ def plan(
     ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer. The rest is as
     in ``fit``.
     """
+    _require_profile(profile)
     money(budget)
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
@@ -185,6 +187,11 @@ def plan(
     return planner.plan(features, budget=budget, costs=costs, ids=ids)
 
 
+def _require_profile(profile: Any) -> None:
+    if not isinstance(profile, Profile):
+        raise InvalidInputError(f"a profile is needed to plan from, got {type(profile).__name__}.")
+
+
 def _offered(profile: Profile, features: Any) -> dict[str, Any]:
     """The feature sets that the caller has, each an array or a callable that gives one."""
     if callable(features):
@@ -194,6 +201,8 @@ def _offered(profile: Profile, features: Any) -> dict[str, Any]:
     tables = {
         chosen_extractor(profile, name, features): _checked(profile, name, table) for name, table in features.items()
     }
+    if not tables:
+        raise InvalidInputError("features must hold at least one feature set, got an empty mapping.")
     if len(set(map(len, tables.values()))) != 1:
         raise InvalidInputError("features must have as many rows for every extractor.")
     return tables

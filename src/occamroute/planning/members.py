@@ -17,6 +17,8 @@ from occamroute.profiles import Profile
 
 __all__ = ["Members"]
 
+# One for all planners: fitting and searching use all cores anyway.
+_LOCK = threading.Lock()
 Key = tuple[str, bool, Member]
 Found = tuple[FloatArray, FloatArray | None]
 
@@ -28,13 +30,12 @@ class Members:
     fitted: dict[Key, Any] = field(default_factory=dict)
     found: dict[Key, Found] = field(default_factory=dict)
     queries: dict[str, str] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def estimates(
         self, profile: Profile, candidate: Candidate, table: FloatArray
     ) -> tuple[FloatArray, FloatArray | None, str]:
         """Estimated success (N, M), the distance to the nearest labelled row if known, and the estimator in words."""
-        with self.lock:
+        with _LOCK:
             return self._estimates(profile, candidate, table)
 
     def _estimates(
@@ -60,7 +61,8 @@ class Members:
 
     def _forget(self, extractor: str, table: FloatArray) -> None:
         """Drop what was found for other queries."""
-        digest = hashlib.blake2b(np.ascontiguousarray(table).tobytes(), digest_size=16).hexdigest()
+        content = np.ascontiguousarray(table)
+        digest = f"{content.dtype} {content.shape} {hashlib.blake2b(content.tobytes(), digest_size=16).hexdigest()}"
         if self.queries.get(extractor) != digest:
             self.queries[extractor] = digest
             self.found = {key: found for key, found in self.found.items() if key[0] != extractor}

@@ -100,7 +100,7 @@ class Bench:
 
     def budget(self, share: float, queries: int | None = None) -> Fraction:
         """A share of what always using the dearest costs for the test queries, or for another number of them."""
-        full = dearest_total(self.profile, self.test)
+        full = dearest_total(self.test)
         return exact(share) * (full if queries is None else full * queries / len(self.test))
 
     def paper(self, metric: str = "linf", extractor: str | None = None, **knobs: Any) -> Estimate:
