@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 FRACTIONS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.6, 1.0)
-EXTRACTORS = ("resnet8-w8", "resnet20-w16", "resnet18-w64")
+EXTRACTORS = ("resnet20-w16", "resnet18-w64")
 TITLE = "Seven networks, 10,000 CIFAR-10 images, one budget"
 ABOUT = (
     "Seven real networks, from a tiny one to one that costs thirty times as much, were run on 20,000 labelled "
     "images. From those outcomes alone occamroute decides for 10,000 other images which network answers which, at "
-    "several budgets. It may first ask one of three cheap networks what an image looks like, where that is worth "
-    "its cost."
+    "several budgets. It may first ask one of two cheaper networks what an image looks like, where that is worth "
+    "its cost, and may then average that network's answer with another's."
 )
 
 

@@ -226,7 +226,9 @@ def _how(plan: Plan) -> str:
     if extractor is None:
         return "no features: the best mixture"
     penalty = plan.made_from["penalty"]
-    words = [f"{plan.made_from['estimator']} on {extractor}"]
+    estimator = str(plan.made_from["estimator"])
+    members = estimator.count(" + ") + 1
+    words = [f"{estimator if members == 1 else f'a stack of {members} estimators'} on {extractor}"]
     words += [f"penalty {penalty:g}"] if penalty else []
     words += ["answers combined"] if plan.made_from["combined"] else []
     return ", ".join(words)
