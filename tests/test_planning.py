@@ -142,7 +142,7 @@ def test_costs_by_query_are_planned_as_given() -> None:
     )
     queries, costs = random.random((20, 3)), random.random((20, 2))
     plan = oc.estimate(profile, queries, costs=costs).plan(15.0)
-    bill = sum(Fraction(repr(float(cost))) for cost in costs[:, 0])
+    bill: Fraction | int = sum(Fraction(repr(float(cost))) for cost in costs[:, 0])
     bill += sum(Fraction(repr(float(costs[row, 1]))) for row in range(20) if plan.choice[row] == 1)
     assert bill <= 15
     assert plan.planned_cost == pytest.approx(float(bill))
