@@ -38,8 +38,8 @@ def test_combined_success_is_that_of_the_weighted_average() -> None:
     assert labels is not None
     for row in range(200):
         mixed = 0.3 * kept["small"][row] + 0.7 * kept["large"][row]
-        assert found[row, 1] == pytest.approx(float(mixed.argmax() == labels[row]), abs=0.51)
-    assert np.mean(np.round(found[:, 1])) == pytest.approx(found[:, 1].mean(), abs=0.01)
+        if np.diff(np.sort(mixed)[-2:]) > 0.01 * mixed.max():  # the soft success of a near tie lies between
+            assert found[row, 1] == pytest.approx(float(mixed.argmax() == labels[row]), abs=0.001)
     assert np.array_equal(found[:, [0, 2]], profile.success[:, [0, 2]])
 
 

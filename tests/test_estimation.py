@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import occamroute as oc
 from occamroute.estimation.bagged import rank_weights
-from occamroute.estimation.kernel import RIDGES, cross_fit
+from occamroute.estimation.kernel import RIDGES, _Landmarks, _Solver, _Sums, cross_fit
 from occamroute.estimation.ordered import Ordered, are_probabilities
 from occamroute.testing import check_estimator
 
@@ -163,7 +163,7 @@ def test_forests_of_many_classifiers(make: Callable[[], Any]) -> None:
     success = np.repeat(features > 0.5, 20, axis=1).astype(np.float64)
     queries = random.random((200, 3))
     error = np.abs(make().fit(features, success).predict(queries) - np.repeat(queries > 0.5, 20, axis=1))
-    assert error.mean() < 0.2
+    assert error.mean() < 0.15
 
 
 def test_contrasts_are_learned_where_difficulty_hides_them() -> None:
@@ -201,19 +201,17 @@ def test_left_out_ridge_is_the_best_on_fresh_rows() -> None:
 
 
 def test_cross_fitted_ridge_sees_no_held_out_success() -> None:
-    """Held-out estimates do not change when the held-out rows' success does."""
+    """Held-out estimates are those of a solution that was given the success of the pool alone."""
     random = np.random.default_rng(0)
     features, success = random.random((600, 2)), random.integers(0, 2, (600, 3)).astype(np.float64)
     fold = np.arange(600) % 3
     folds = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(3)]
-    changed = success.copy()
-    changed[folds[0][1]] = 1 - changed[folds[0][1]]
-    first, ridge = cross_fit(features, success, folds, standardize=False)
-    second, other = cross_fit(features, changed, folds, standardize=False)
-    if ridge == other:
-        assert np.allclose(first[:200], second[:200], atol=1e-9)
-    alone = oc.KernelRidge(ridge).fit(features[folds[0][0]], success[folds[0][0]]).predict(features[folds[0][1]])
-    assert np.corrcoef(np.clip(first[:200], 0, 1).ravel(), alone.ravel())[0, 1] > 0.99
+    found, ridge = cross_fit(features, success, folds, standardize=False)
+    space = _Landmarks(features, standardize=False, seed=0)
+    for number, (pool, held) in enumerate(folds):
+        solver = _Solver(space, _Sums.of(space, features, success, pool))  # no row but the pool's
+        alone = solver.mean + (space(features[held]) - solver.center) @ solver.solution(ridge)
+        assert np.allclose(found[200 * number : 200 * (number + 1)], alone, atol=1e-7)
 
 
 def test_order_makes_classes_alike() -> None:
@@ -235,7 +233,8 @@ def test_constant_features_say_nothing() -> None:
     success = np.random.default_rng(0).integers(0, 2, (50, 2)).astype(np.float64)
     for estimator in (oc.KernelRidge(), oc.KernelRidge(standardize=True), oc.ContrastForest(5), oc.Forest(5)):
         found = estimator.fit(np.ones((50, 3)), success).predict(np.ones((4, 3)))
-        assert found == pytest.approx(np.tile(success.mean(axis=0), (4, 1)), abs=0.2)
+        allowed = 1e-9 if isinstance(estimator, oc.KernelRidge) else 0.1  # trees see random halves of the rows
+        assert found == pytest.approx(np.tile(success.mean(axis=0), (4, 1)), abs=allowed)
 
 
 def test_linear_algebra_gets_its_threads_back() -> None:

@@ -34,7 +34,15 @@ from occamroute.errors import (
 
 if TYPE_CHECKING:
     from occamroute.datasets import load_dataset
-    from occamroute.estimation import BaggedNeighbors, ContrastForest, Forest, KernelRidge, Mixture, SampledNeighbors
+    from occamroute.estimation import (
+        BaggedNeighbors,
+        ContrastForest,
+        Forest,
+        KernelRidge,
+        Mixture,
+        Ordered,
+        SampledNeighbors,
+    )
     from occamroute.evaluation.comparing import compare
     from occamroute.evaluation.reports import Report
     from occamroute.knapsack import Problem, Solution, solve
@@ -57,6 +65,7 @@ __all__ = [
     "KernelRidge",
     "Mixture",
     "OccamError",
+    "Ordered",
     "Plan",
     "Planner",
     "Problem",
@@ -88,6 +97,7 @@ _HOMES = {
     "Frontier": "planning.frontiers",
     "KernelRidge": "estimation",
     "Mixture": "estimation",
+    "Ordered": "estimation",
     "Plan": "planning.plans",
     "Planner": "planning.fitting",
     "Problem": "knapsack",

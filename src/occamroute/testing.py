@@ -124,7 +124,7 @@ def check_estimator(make: Callable[[], Any], *, seed: int = 0) -> None:
         "predictions must be finite": bool(np.isfinite(table).all()),
         "predictions must lie in [0, 1] up to rounding": table.min() >= -1e-9 and table.max() <= 1 + 1e-9,
         "a query's prediction must not depend on its neighbours in the batch": np.allclose(
-            table[10:11], estimator.predict(queries[10:11]), atol=1e-9
+            table[10:11], estimator.predict(queries[10:11]), atol=1e-12
         ),
         "inputs must be left alone": all(
             np.array_equal(now, then) for now, then in zip((features, success, queries), before, strict=True)

@@ -14,6 +14,7 @@ from occamroute.estimation.base import Estimator
 from occamroute.estimation.forest import ContrastForest, Forest
 from occamroute.estimation.kernel import KernelRidge
 from occamroute.estimation.mixture import Mixture
+from occamroute.estimation.ordered import Ordered
 from occamroute.estimation.sampled import SampledNeighbors
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Forest",
     "KernelRidge",
     "Mixture",
+    "Ordered",
     "SampledNeighbors",
     "make_estimator",
 ]

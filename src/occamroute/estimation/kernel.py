@@ -15,7 +15,7 @@ from occamroute._arrays import FloatArray, IntArray, feature_matrix, generator, 
 from occamroute.errors import InvalidInputError
 from occamroute.executors.local import one_thread_each, over_blocks
 
-__all__ = ["RIDGES", "KernelRidge", "cross_fit"]
+__all__ = ["RIDGES", "KernelRidge", "contrasts", "cross_fit"]
 
 LANDMARKS = 600
 # Strengths of the ridge, relative to the number of rows.
@@ -88,10 +88,11 @@ def cross_fit(
     standardize: bool,
     seed: int = 0,
 ) -> tuple[FloatArray, float]:
-    """Estimates on each fold's held-out rows from its pool alone, and the ridge that did best on them.
+    """Estimates on each fold's held-out rows from the success of its pool, and the ridge they were made with.
 
-    ``folds`` are pairs (pool, held); everything outside a pool is its fold. Landmarks are drawn once: they know
-    features, not success. Sums over a pool are sums over all rows less those over its fold.
+    ``folds`` are pairs (pool, held); everything outside a pool is its fold. Landmarks are drawn once, from all rows:
+    they know features, not success. The ridge is the one with the least error over all held-out rows. Sums over
+    a pool are sums over all rows less those over its fold.
     """
     everything = np.arange(len(features))
     with one_thread_each():
@@ -230,7 +231,7 @@ class _Solver:
         solutions = [self.solution(ridge) for ridge in RIDGES]
         for block in _blocks(rows):
             mapped, truth = space(features[block]) - self.center, success[block] - self.mean
-            errors += [float((_contrast(truth - mapped @ solution) ** 2).sum()) for solution in solutions]
+            errors += [float((contrasts(truth - mapped @ solution) ** 2).sum()) for solution in solutions]
         return errors
 
     def inverse(self, ridge: float) -> FloatArray:
@@ -250,12 +251,12 @@ def _left_out_errors(space: _Landmarks, solver: _Solver, features: FloatArray, s
         leverage = (rotated**2) @ np.stack(inverses, axis=1) + 1.0 / solver.count
         for index, inverse in enumerate(inverses):
             residual = success[block] - solver.mean - rotated @ (inverse[:, None] * solver.rotated)
-            left_out = _contrast(residual) / np.maximum(1.0 - leverage[:, index], 1e-6)[:, None]
+            left_out = contrasts(residual) / np.maximum(1.0 - leverage[:, index], 1e-6)[:, None]
             errors[index] += float((left_out**2).sum())
     return errors
 
 
-def _contrast(table: FloatArray) -> FloatArray:
+def contrasts(table: FloatArray) -> FloatArray:
     """Each row less its mean: what all classifiers share decides nothing (unless there is one alone)."""
     return table if table.shape[-1] == 1 else np.asarray(table - table.mean(axis=-1, keepdims=True))
 

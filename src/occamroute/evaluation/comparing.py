@@ -77,7 +77,7 @@ def compare(
         results[label] = _over_seeds(method, setting, seeds, steps)
         seconds[label] = time.perf_counter() - started
     if not any(results.values()):
-        raise BudgetTooSmallError(max(amounts), rounded_up(_least(test)))
+        raise BudgetTooSmallError(Decimal(_decimal(max(amounts))), rounded_up(_least(test)))
     dearest = int(test.mean_costs.argmax())
     about = {
         "version": __version__,

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute.estimation import BaggedNeighbors, ContrastForest, KernelRidge, SampledNeighbors
 from occamroute.estimation.bagged import rank_weights
-from occamroute.estimation.kernel import cross_fit
+from occamroute.estimation.kernel import contrasts, cross_fit
 from occamroute.estimation.ordered import Ordered, are_probabilities, ordered
 from occamroute.neighbors import METRICS, PoolIndex
 from occamroute.planning.combining import Combination, standard_error, tuned_combination
@@ -159,7 +159,7 @@ def _of_one_set(
         stacked[rows] = mean + sum(
             weight * (table[rows] - mean) for weight, (_, table) in zip(weights, smooth, strict=True)
         )
-    explained = (_contrast(truth - mean) ** 2 - _contrast(truth - stacked) ** 2).sum(axis=1)
+    explained = (contrasts(truth - mean) ** 2 - contrasts(truth - stacked) ** 2).sum(axis=1)
     if not explained.mean() > SURELY * standard_error(explained, folds.blocks[folds.rows]):
         # These features say nothing about who is right; still their extractor may be all that a budget pays.
         yield Candidate(extractor, (), combination, np.tile(mean, (len(truth), 1)), truth)
@@ -185,19 +185,15 @@ def _stack_weights(tables: list[FloatArray], truth: FloatArray) -> FloatArray:
     Only differences between classifiers count: what they share on a query decides nothing.
     """
     mean = truth.mean(axis=0)
-    columns = np.stack([_contrast(table - mean).ravel() for table in tables], axis=1)
+    columns = np.stack([contrasts(table - mean).ravel() for table in tables], axis=1)
     gram = columns.T @ columns
     scale = float(np.trace(gram)) / len(tables)
     if scale == 0.0:
         return np.zeros(len(tables))
     # Least squares from the normal equations: as many equations as tables, not as rows.
     factor = np.linalg.cholesky(gram + 1e-9 * scale * np.eye(len(tables)))
-    right = np.linalg.solve(factor, columns.T @ _contrast(truth - mean).ravel())
+    right = np.linalg.solve(factor, columns.T @ contrasts(truth - mean).ravel())
     return np.asarray(nnls(factor.T, right)[0])
-
-
-def _contrast(table: FloatArray) -> FloatArray:
-    return np.asarray(table - table.mean(axis=1, keepdims=True))
 
 
 def _held_out_estimates(
