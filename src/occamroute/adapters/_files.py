@@ -1,0 +1,49 @@
+"""Model files: there, and none that would run code when it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from occamroute.errors import InvalidInputError, StorageError
+
+__all__ = ["exactly_one", "model_file"]
+
+PICKLES = {".pkl", ".pickle", ".p", ".joblib", ".sav", ".dill"}
+# A pickle since protocol 2, and what joblib writes when it compresses: zlib, gzip, bzip2, xz, lzma, lz4.
+MAGIC = (
+    b"\x80",
+    b"\x78\x01",
+    b"\x78\x5e",
+    b"\x78\x9c",
+    b"\x78\xda",
+    b"\x1f\x8b",
+    b"BZh",
+    b"\xfd7zXZ",
+    b"\x5d\x00",
+    b"\x04\x22",
+)
+
+
+def model_file(path: Path | str, suffixes: tuple[str, ...], *, advice: str) -> Path:
+    """The path of a file that exists and is of one of these kinds; a pickle is refused with the ``advice``."""
+    path = Path(path)
+    if not path.is_file():
+        raise StorageError(path, "there is no such file")
+    with path.open("rb") as file:
+        head = file.read(8)
+    # Only a file that claims to be something else is looked at: what is in a .safetensors may begin in any way.
+    if path.suffix.lower() in PICKLES or (suffixes == (".skops",) and head.startswith(MAGIC)):
+        raise InvalidInputError(f"{path} is a pickle, and a pickle can run any code when it is read: {advice}.")
+    if path.suffix.lower() not in suffixes:
+        raise StorageError(path, f"it must be a {' or '.join(suffixes)} file")
+    return path
+
+
+def exactly_one(name: str, options: dict[str, object]) -> str:
+    """Which one of the options is given; a sentence if none or several are."""
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) != 1:
+        raise InvalidInputError(
+            f"classifier {name!r} needs exactly one of {', '.join(options)}, got {' and '.join(given) or 'none'}."
+        )
+    return given[0]
