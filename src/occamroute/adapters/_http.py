@@ -24,7 +24,7 @@ from occamroute._optional import require
 from occamroute.adapters._wire import Request, UnreadableError
 from occamroute.errors import CallLostError, CallRefusedError, InvalidInputError, UnavailableError
 
-__all__ = ["Endpoint", "Reply", "limits_of_calls"]
+__all__ = ["Endpoint", "Reply"]
 
 # 408, 409 and 425 may come from somewhere between here and the model: what happened behind is unknown, as with 5xx.
 UNKNOWN = {408, 409, 425}
@@ -180,18 +180,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     # A date without a zone is in GMT, as HTTP says.
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
-
-
-def limits_of_calls(name: str, **limits: float | None) -> None:
-    """Checks numbers that limit calls: above 0, whole where the default is, None only for ``per_minute``."""
-    for option, value in limits.items():
-        if option == "per_minute" and value is None:
-            continue
-        whole, least = option != "timeout", 0 if option in ("retries", "overhead_tokens") else 1
-        kind = int if whole else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kind) or not (value >= least if whole else 0 < value < 1e9):
-            wanted = f"a whole number ≥ {least}" if whole else "a number of seconds above 0"
-            raise InvalidInputError(f"{option} of classifier {name!r} must be {wanted}, got {value!r}.")
 
 
 def _check_url(url: str, name: str) -> None:

@@ -1,33 +1,27 @@
-"""Chat models behind the OpenAI wire format as classifiers: one request a query, one attempt a call.
-
-Nothing is retried here, since only the caller knows what it may still spend. Each attempt says what it means for
-money: an answer carries its cost, ``CallRefusedError`` says that nothing was charged, ``CallLostError`` that nobody
-knows, ``UnavailableError`` that no attempt can succeed.
-"""
+"""Chat models behind the OpenAI wire format as classifiers, one query a call."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, name_tuple
-from occamroute._money import exact, money
+from occamroute._money import exact
 from occamroute.adapters import _chat
-from occamroute.adapters._http import Endpoint, Reply, limits_of_calls
+from occamroute.adapters._http import Endpoint, Reply
 from occamroute.adapters._labels import Labels, tokens_of
-from occamroute.adapters._wire import arun, run
-from occamroute.errors import CallError, InvalidInputError
+from occamroute.adapters._remote import RemoteClassifier, check_limits
+from occamroute.errors import InvalidInputError
 from occamroute.pool import Answers, Cost, Measured, PerToken
 
 __all__ = ["ChatClassifier"]
 
 
-class ChatClassifier:
+class ChatClassifier(RemoteClassifier):
     """A chat model that is asked for one of the labels.
 
     ``base_url`` is the part before ``/chat/completions``. ``key_env`` names the environment variable with the key: a
@@ -37,11 +31,8 @@ class ChatClassifier:
     ``max_tokens`` limits an answer, ``overhead_tokens`` is what the model's own chat template may add to the messages.
 
     With ``logprobs``, probabilities are those of the tokens that led, or would have led, to each label; without, all
-    probability is on the answer. ``timeout`` is for the whole of a call. ``retries``, ``concurrency`` and
-    ``per_minute`` are kept for whoever makes the calls.
+    probability is on the answer.
     """
-
-    batch_size = 1
 
     def __init__(
         self,
@@ -63,39 +54,37 @@ class ChatClassifier:
         structured: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        self.name, self.cost, self.model = name, cost, model
-        self.classes = name_tuple(map(str, classes), "classes")
-        self.max_tokens, self.overhead_tokens, self.timeout = max_tokens, overhead_tokens, timeout
-        self.retries, self.concurrency, self.per_minute = retries, concurrency, per_minute
-        limits_of_calls(
-            name,
-            max_tokens=max_tokens,
-            overhead_tokens=overhead_tokens,
+        super().__init__(
+            Endpoint(name, base_url, key_env),
+            cost,
+            classes=classes,
+            batch_size=1,
             timeout=timeout,
             retries=retries,
             concurrency=concurrency,
             per_minute=per_minute,
         )
-        if not isinstance(cost, Measured | PerToken):
-            money(cost, f"cost of classifier {name!r}")
-        self.endpoint = Endpoint(name, base_url, key_env)
+        check_limits(name, 1, max_tokens=max_tokens)
+        check_limits(name, 0, overhead_tokens=overhead_tokens)
+        self.model, self.max_tokens, self.overhead_tokens = model, max_tokens, overhead_tokens
         self._labels = Labels(self.classes)
         self._instructions = _chat.sendable(_chat.prompt(self.classes) if instructions is None else instructions)
         self._wishes = _chat.wishes(self.classes, logprobs=logprobs, structured=structured)
         self._extra = _chat.further(extra or {}, name)
         self._given_up: frozenset[str] = frozenset()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, model={self.model!r}, base_url={self.endpoint.base_url!r})"
-
-    def max_cost(self, queries: Sequence[str]) -> list[Fraction]:
-        """The most (n,) that one attempt at each query can cost.
+    @property
+    def max_cost(self) -> Callable[[Sequence[str]], list[Fraction]]:
+        """A function that gives the most (n,) that one attempt at each query can cost; none where cost is measured.
 
         No token is shorter than one byte of UTF-8, so a model reads no more tokens than the messages, the schema of a
         structured answer and the extra fields have bytes, and what its chat template adds.
         """
         if isinstance(self.cost, Measured):
-            return [self.cost.of(self.timeout)] * len(queries)
+            raise AttributeError("only time tells what a call costs whose cost is measured")
+        return self._most
+
+    def _most(self, queries: Sequence[str]) -> list[Fraction]:
         if not isinstance(self.cost, PerToken):
             return [exact(self.cost)] * len(queries)
         # A schema, or tools among the extra fields, become a part of the prompt.
@@ -103,38 +92,17 @@ class ChatClassifier:
         fixed = len((added + self._instructions).encode()) + self.overhead_tokens
         return [self.cost.of(fixed + len(_text(query).encode()), self.max_tokens) for query in queries]
 
-    def answer(self, queries: Sequence[str], timeout: float | None = None) -> Answers:
-        """The answer to one query, from one attempt; ``timeout`` can only shorten the classifier's own."""
-        return run(self._attempt(_only(queries), self._seconds(timeout)))
-
-    async def aanswer(self, queries: Sequence[str], timeout: float | None = None) -> Answers:
-        """The same, for event loops."""
-        return await arun(self._attempt(_only(queries), self._seconds(timeout)))
-
-    def predict_proba(self, queries: Sequence[str], /) -> FloatArray:
-        """Probabilities (n, classes), one query after the other; ``CallError`` at the first without an answer."""
-        rows = np.empty((len(queries), len(self.classes)))
-        for row, query in enumerate(queries):
-            answers = self.answer([query])
-            if answers.failures:
-                raise CallError(answers.failures[0])
-            rows[row] = answers.probabilities[0]
-        return rows
-
-    def _seconds(self, timeout: float | None) -> float:
-        return self.timeout if timeout is None else min(max(timeout, 0.0), self.timeout)
-
-    async def _attempt(self, query: str, seconds: float) -> Answers:
+    async def _attempt(self, queries: Sequence[str], seconds: float) -> Answers:
+        query = _text(queries[0])
         end = time.monotonic() + seconds
         while True:
-            reply = await self.endpoint.request(
-                "/chat/completions", self._body(query), seconds=max(end - time.monotonic(), 0.0)
-            )
+            body, left = self._body(query), max(end - time.monotonic(), 0.0)
+            reply = await self.endpoint.request("/chat/completions", body, seconds=left)
             refusal = self.endpoint.refusal(reply)
             if refusal is None:
                 return self._read(reply, query)
             # Refused requests are not charged, so a server may be asked again, for less.
-            unknown = _chat.unwanted(self.endpoint.message(reply, 2000), query) - self._given_up
+            unknown = _chat.unwanted(self.endpoint.message(reply, 2000), query) & body.keys()
             if not unknown:
                 return self._failed(refusal, Fraction(0))
             self._given_up |= unknown
@@ -185,16 +153,10 @@ class ChatClassifier:
             # Some servers report zeros; no prompt of ours is empty.
             if read and written is not None:
                 return self.cost.of(read, written)
-        return self.max_cost([query])[0]
+        return self._most([query])[0]
 
     def _failed(self, why: str, cost: Fraction) -> Answers:
         return Answers(np.full((1, len(self.classes)), 1.0 / len(self.classes)), [cost], {0: why})
-
-
-def _only(queries: Sequence[str]) -> str:
-    if len(queries) != 1:
-        raise InvalidInputError(f"a chat classifier takes one query a call, got {len(queries)}.")
-    return _text(queries[0])
 
 
 def _text(query: Any) -> str:
