@@ -2,7 +2,8 @@
 
 The public names in the order of the pipeline::
 
-    Profile, success, load_dataset          what each classifier did on labelled queries
+    classifier, read_pool → Pool            the classifiers at hand: objects, functions, models, services
+    profile → Profile, success, load_dataset    what each classifier did on labelled queries
     SampledNeighbors, BaggedNeighbors, …    how success is estimated for new ones
     estimate → Estimate                     each classifier's probability of success, query by query
     Estimate.plan → Plan                    who answers what, within the budget, with a certificate
@@ -10,6 +11,8 @@ The public names in the order of the pipeline::
     fit → Planner, plan → Plan              the same with everything chosen on held-out rows
     solve → Solution, Problem               the bare knapsack
     verify                                  check a plan's certificate
+    classify, execute → Run                 buy the answers, within a budget that cannot be passed
+    open_ledger                             a cap that several runs share
     compare → Report                        against every baseline, on queries whose success is known
     save, load                              profiles, plans, frontiers and reports as Parquet files
 
@@ -23,16 +26,24 @@ from typing import TYPE_CHECKING, Any
 
 from occamroute._version import __version__
 from occamroute.errors import (
+    BudgetExceededError,
     BudgetTooSmallError,
+    CallError,
+    CallLostError,
+    CallRefusedError,
     CertificateError,
     InvalidInputError,
+    JournalError,
+    MissingExtraError,
     OccamError,
     SolverError,
     StorageError,
+    UnavailableError,
     UnknownNameError,
 )
 
 if TYPE_CHECKING:
+    from occamroute.adapters import classifier
     from occamroute.datasets import load_dataset
     from occamroute.estimation import (
         BaggedNeighbors,
@@ -45,44 +56,68 @@ if TYPE_CHECKING:
     )
     from occamroute.evaluation.comparing import compare
     from occamroute.evaluation.reports import Report
+    from occamroute.execution.classifying import classify, execute
+    from occamroute.execution.runs import Run
     from occamroute.knapsack import Problem, Solution, solve
+    from occamroute.ledger import open_ledger
     from occamroute.planning.estimates import Estimate, estimate
     from occamroute.planning.fitting import Planner, fit, plan
     from occamroute.planning.frontiers import Frontier
     from occamroute.planning.plans import Plan, verify
+    from occamroute.pool import Answers, Measured, PerToken, Pool
+    from occamroute.pool_files.reading import read_pool
     from occamroute.profiles import Profile, success
+    from occamroute.profiling import profile
     from occamroute.storage import load, save
 
 __all__ = [
+    "Answers",
     "BaggedNeighbors",
+    "BudgetExceededError",
     "BudgetTooSmallError",
+    "CallError",
+    "CallLostError",
+    "CallRefusedError",
     "CertificateError",
     "ContrastForest",
     "Estimate",
     "Forest",
     "Frontier",
     "InvalidInputError",
+    "JournalError",
     "KernelRidge",
+    "Measured",
+    "MissingExtraError",
     "Mixture",
     "OccamError",
     "Ordered",
+    "PerToken",
     "Plan",
     "Planner",
+    "Pool",
     "Problem",
     "Profile",
     "Report",
+    "Run",
     "SampledNeighbors",
     "Solution",
     "SolverError",
     "StorageError",
+    "UnavailableError",
     "UnknownNameError",
     "__version__",
+    "classifier",
+    "classify",
     "compare",
     "estimate",
+    "execute",
     "fit",
     "load",
     "load_dataset",
+    "open_ledger",
     "plan",
+    "profile",
+    "read_pool",
     "save",
     "solve",
     "success",
@@ -90,27 +125,38 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Answers": "pool",
     "BaggedNeighbors": "estimation",
     "ContrastForest": "estimation",
     "Estimate": "planning.estimates",
     "Forest": "estimation",
     "Frontier": "planning.frontiers",
     "KernelRidge": "estimation",
+    "Measured": "pool",
     "Mixture": "estimation",
     "Ordered": "estimation",
+    "PerToken": "pool",
     "Plan": "planning.plans",
     "Planner": "planning.fitting",
+    "Pool": "pool",
     "Problem": "knapsack",
     "Profile": "profiles",
     "Report": "evaluation.reports",
+    "Run": "execution.runs",
     "SampledNeighbors": "estimation",
     "Solution": "knapsack",
+    "classifier": "adapters",
+    "classify": "execution.classifying",
     "compare": "evaluation.comparing",
     "estimate": "planning.estimates",
+    "execute": "execution.classifying",
     "fit": "planning.fitting",
     "load": "storage",
     "load_dataset": "datasets",
+    "open_ledger": "ledger",
     "plan": "planning.fitting",
+    "profile": "profiling",
+    "read_pool": "pool_files.reading",
     "save": "storage",
     "solve": "knapsack",
     "success": "profiles",

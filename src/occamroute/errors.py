@@ -7,7 +7,14 @@ to a worker process and back::
     ├── InvalidInputError (ValueError)      an argument, array or file is not what it must be
     │   ├── UnknownNameError (LookupError)  a name that nothing here answers to
     │   └── StorageError                    a file that is not ours, is cut off, or is of another format
+    ├── MissingExtraError (ImportError)     a library that an optional part needs is not installed
     ├── BudgetTooSmallError (ValueError)    the budget cannot pay for one classifier per query
+    ├── BudgetExceededError (RuntimeError)  a reservation does not fit under a ledger's cap
+    ├── JournalError (ValueError)           a journal is of another run, or another process is writing it
+    ├── CallError (RuntimeError)            a classifier gave no answer
+    │   ├── CallRefusedError                and nothing was charged: asking again later may help
+    │   ├── CallLostError                   and what was charged is unknown: its worst case counts as spent
+    │   └── UnavailableError                nor will it: wrong key, no such model, nobody there
     ├── CertificateError (ValueError)       a plan does not survive the check of its certificate
     └── SolverError (RuntimeError)          an outside solver stopped without an answer
 """
@@ -15,12 +22,19 @@ to a worker process and back::
 from __future__ import annotations
 
 __all__ = [
+    "BudgetExceededError",
     "BudgetTooSmallError",
+    "CallError",
+    "CallLostError",
+    "CallRefusedError",
     "CertificateError",
     "InvalidInputError",
+    "JournalError",
+    "MissingExtraError",
     "OccamError",
     "SolverError",
     "StorageError",
+    "UnavailableError",
     "UnknownNameError",
 ]
 
@@ -91,3 +105,51 @@ class SolverError(OccamError, RuntimeError):
     def __str__(self) -> str:
         solver, message = self.args
         return f"solver {solver!r} found no plan: {message}."
+
+
+class MissingExtraError(OccamError, ImportError):
+    """A library that an optional part needs is not installed: ``args`` holds what needs it, and the extra."""
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs libraries that are not installed: pip install 'occamroute[{extra}]'."
+
+
+class BudgetExceededError(OccamError, RuntimeError):
+    """A reservation does not fit under a ledger's cap: ``args`` holds the amount and what is available."""
+
+    def __str__(self) -> str:
+        amount, available = self.args
+        return f"a reservation of {amount} does not fit: {available} is available."
+
+
+class JournalError(OccamError, ValueError):
+    """A journal that must not be gone on with: ``args`` holds its path and why."""
+
+    def __str__(self) -> str:
+        path, problem = self.args
+        return f"cannot go on with the journal {path}: {problem}."
+
+
+class CallError(OccamError, RuntimeError):
+    """A classifier gave no answer; ``args`` holds why and, if known, in how many seconds to ask again."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]).rstrip(".") + "."
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the other side wants to be asked again, if it said so."""
+        return float(self.args[1]) if len(self.args) > 1 and self.args[1] is not None else None
+
+
+class CallRefusedError(CallError):
+    """The call was turned away and nothing was charged; asking again later may help."""
+
+
+class CallLostError(CallError):
+    """No usable answer came, and what was charged is unknown: the worst case counts as spent."""
+
+
+class UnavailableError(CallError):
+    """No call of this classifier can succeed: wrong key, no such model, nobody there."""

@@ -42,6 +42,7 @@ class Profile:
     in [0, 1]. ``extractor`` names the classifier whose call yields the features, so that its own answer is free
     once they are paid; with several feature sets it names the one to use where none is asked for.
     ``extractor_cost`` is what extraction costs for one query: by default that classifier's cost, or 0 without one.
+    ``made_from`` says, in words for JSON, how it was made; the fingerprint leaves it out.
 
     >>> profile = Profile(("small", "large"), (0.1, 1.0), features=[[0.2], [0.9]], success=[[0, 1], [1, 1]])
     >>> profile.accuracy
@@ -59,6 +60,7 @@ class Profile:
     classes: tuple[str, ...] | None
     groups: npt.NDArray[Any] | None
     probabilities: Mapping[str, FloatArray] | None
+    made_from: Mapping[str, Any]
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Profile:
         classes: Iterable[str] | None = None,
         groups: npt.ArrayLike | None = None,
         probabilities: Mapping[str, npt.ArrayLike] | None = None,
+        made_from: Mapping[str, Any] | None = None,
     ) -> None:
         put = partial(object.__setattr__, self)
         put("names", name_tuple(names))
@@ -92,6 +95,7 @@ class Profile:
         self._check_labels()
         put("ids", _ids(ids, self.feature_sets))
         put("probabilities", None if probabilities is None else self._kept(probabilities))
+        put("made_from", dict(made_from or {}))
 
     def _extraction_costs(self, given: Amount | Mapping[str, Amount] | None) -> dict[str, Amount]:
         sets = self.feature_sets
@@ -212,6 +216,7 @@ class Profile:
             groups=columns.get("group"),
             probabilities=None if about["probabilities"] is None
             else {name: columns[f"probabilities:{name}"] for name in about["probabilities"]},
+            made_from=about.get("made_from"),
         )  # fmt: skip
         if profile.fingerprint != about["fingerprint"]:
             raise ValueError("its content has another fingerprint than it states")
@@ -240,6 +245,7 @@ class Profile:
             "classes": None if self.classes is None else list(self.classes),
             "probabilities": None if self.probabilities is None else list(self.probabilities),
             "fingerprint": self.fingerprint,
+            "made_from": dict(self.made_from),
         }
         return Parts("profile", columns, about)
 

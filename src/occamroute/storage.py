@@ -31,6 +31,7 @@ READERS = {
     "profile": "occamroute.profiles:Profile",
     "plan": "occamroute.planning.plans:Plan",
     "frontier": "occamroute.planning.frontiers:Frontier",
+    "run": "occamroute.execution.runs:Run",
     "report": "occamroute.evaluation.reports:Report",
 }
 
@@ -53,14 +54,14 @@ class Storable(Protocol):
 
 
 def save(noun: Storable, path: str | os.PathLike[str]) -> None:
-    """Write a profile, plan, frontier or report to a Parquet file; the file is whole or it is not there."""
+    """Write a profile, plan, frontier, run or report to a Parquet file; the file is whole or it is not there."""
     if not hasattr(noun, "parts"):
-        raise InvalidInputError(f"only profiles, plans, frontiers and reports can be saved, got {type(noun).__name__}.")
+        raise InvalidInputError(f"only profiles, plans, frontiers, runs and reports can be saved, got {type(noun).__name__}.")
     write(noun.parts(), path)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The profile, plan, frontier or report that ``save`` wrote."""
+    """The profile, plan, frontier, run or report that ``save`` wrote."""
     parts = read(path)
     if not isinstance(parts.kind, str) or parts.kind not in READERS:
         raise StorageError(path, f"it holds a {parts.kind!r}, which this version does not know")

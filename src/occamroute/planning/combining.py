@@ -12,7 +12,15 @@ import numpy.typing as npt
 from occamroute._arrays import FloatArray, IntArray
 from occamroute.profiles import Profile, success
 
-__all__ = ["Combination", "answers_by_label", "can_combine", "combined_success", "standard_error", "tuned_combination"]
+__all__ = [
+    "Combination",
+    "answers_by_label",
+    "can_combine",
+    "combined_success",
+    "mixed",
+    "standard_error",
+    "tuned_combination",
+]
 
 # The extractor's share in an answer.
 SHARES = tuple(tenth / 10 for tenth in range(10))
@@ -54,7 +62,7 @@ def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows
         return made
     for column in np.flatnonzero(weights):
         own = kept[profile.names[column]][chosen]
-        made[:, column] = success(_mixed(kept[extractor][chosen], own, float(weights[column])), truth[chosen])
+        made[:, column] = success(mixed(kept[extractor][chosen], own, float(weights[column])), truth[chosen])
     return made
 
 
@@ -97,11 +105,11 @@ def _hits(profile: Profile, extractor: str, truth: Any) -> FloatArray:
             block = slice(start, start + BLOCK)
             own, other = kept[name][block], kept[extractor][block]
             for index, share in enumerate(SHARES[1:], start=1):
-                hits[index, block, column] = _mixed(other, own, share).argmax(axis=1) == truth[block]
+                hits[index, block, column] = mixed(other, own, share).argmax(axis=1) == truth[block]
     return hits
 
 
-def _mixed(extractor: FloatArray, own: FloatArray, share: float) -> FloatArray:
+def mixed(extractor: FloatArray, own: FloatArray, share: float) -> FloatArray:
     """The weighted average of two classifiers' probabilities, each row of either adding up to 1."""
     first, second = (table / table.sum(axis=1, keepdims=True) for table in (extractor, own))
     return np.asarray(share * first + (1.0 - share) * second)

@@ -1,0 +1,1 @@
+"""Buy the answers that a plan asks for, within a hard budget."""

@@ -1,0 +1,287 @@
+"""classify() and execute(): extract what is worth it, plan, buy the answers, and plan again when facts differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import BoolArray, FloatArray, feature_matrix, seed_number
+from occamroute._money import Amount, exact, money, rounded_up
+from occamroute._version import __version__
+from occamroute.errors import BudgetTooSmallError, InvalidInputError
+from occamroute.execution.results import make_run
+from occamroute.execution.rounds import Rounds, spent_on
+from occamroute.execution.runs import Run
+from occamroute.execution.tariffs import Tariff, make_tariff
+from occamroute.planning.fitting import Planner, fit
+from occamroute.planning.plans import Plan
+from occamroute.pool import Pool
+from occamroute.profiles import Profile
+from occamroute.purchasing.buyer import Buyer
+from occamroute.purchasing.journal import Journal
+from occamroute.purchasing.purse import Purse
+from occamroute.purchasing.sources import Outcome, Source, sources_of
+from occamroute.purchasing.terms import checked_queries, content_hash, price_list, query_ids_of
+
+__all__ = ["Stages", "classify", "execute", "fitted"]
+
+# Called with the name of the stage, what is done of it, and how much there is to do.
+Stages = Callable[[str, int, int], None]
+# For the last call's worst case no more than this share of the budget is set aside.
+MOST_MARGIN = Fraction(1, 20)
+
+
+@dataclass
+class Shop:
+    """A pool, queries, and a budget: everything that buying needs."""
+
+    pool: Pool
+    queries: Any
+    ids: tuple[str, ...]
+    budget: Fraction
+    tariff: Tariff
+    buyer: Buyer
+    stages: Stages
+    seed: int
+    bought: int = 0
+
+    def tick(self, answers: int) -> None:
+        """More answers are there."""
+        self.bought += answers
+        self.stages("buying", self.bought, max(self.bought, len(self.ids)))
+
+    def extract(self, name: str, floors: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Buy the features of all queries: (N, d), and for which they came; ``floors`` (N,) is kept for answers."""
+        rows = np.arange(len(self.ids))
+        units = self.tariff.units
+        whole = np.ceil(floors / float(units.size) * (1.0 - 1e-12)).astype(np.int64)
+        left = self.buyer.purse.left or Fraction(0)
+        self.buyer.purse.keep(whole if int(whole.sum()) * units.size <= left else None, units.size)
+        self.buyer.buy({name: rows})
+        stock = self.buyer.shelf[name]
+        table = stock.extracted.astype(np.float32)
+        return np.where(stock.there[:, None], table, np.float32(0)), stock.there.copy()
+
+
+@dataclass
+class Looked:
+    """What came of looking at features: whose, for which queries they came, and what that cost."""
+
+    extractor: str | None = None
+    there: BoolArray = field(default_factory=lambda: np.ones(0, np.bool_))
+    spent: Fraction = Fraction(0)
+
+
+def classify(
+    pool: Pool,
+    profile: Profile,
+    queries: Any,
+    *,
+    budget: Amount,
+    ids: Iterable[Any] | None = None,
+    combine: bool = True,
+    seed: int | np.random.Generator = 0,
+    journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None,
+    progress: Stages | None = None,
+) -> Run:
+    """Answers for new queries, as many right as the budget buys: extract, plan, buy, and plan again.
+
+    Nothing is ever spent above ``budget`` (nor above the ``ledger``'s cap, if one is given): the most that a call can
+    cost is set aside before it is made. With a ``journal`` (a path) everything is written as it comes, and the same
+    call goes on where an interrupted one stopped: no answer that came is bought twice.
+    """
+    pool, profile = _matching(pool, profile)
+    number = seed_number(seed)
+    stages = progress or (lambda stage, done, total: None)
+    queries = checked_queries(queries)
+    about = {"purpose": "classify", "profile": profile.fingerprint, "seed": str(number), "combine": str(combine)}
+    shop = _opened(pool, queries, ids, money(budget), _known(profile), number, about, journal, ledger, stages)
+    try:
+        planner = fitted(
+            pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages
+        )
+        looked = Looked()
+        plan = _planned(shop, planner, looked)
+        return _buy(shop, plan, looked, profile)
+    finally:
+        shop.buyer.close()
+
+
+def execute(
+    plan: Plan,
+    pool: Pool,
+    queries: Any,
+    *,
+    features: Any = None,
+    journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None,
+    progress: Stages | None = None,
+) -> Run:
+    """Buys what a plan asks for, within its budget.
+
+    Where the plan looks at features and none are given, they are extracted and paid first; ``features`` given were paid
+    already, and their cost is taken off the budget. The rest is as in ``classify``.
+    """
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"a plan is needed to execute, got {type(plan).__name__}.")
+    pool = pool.select(plan.names)
+    queries = checked_queries(queries)
+    if len(queries) != len(plan):
+        raise InvalidInputError(f"the plan is for {len(plan)} queries, got {len(queries)}.")
+    extractor = plan.made_from.get("extractor")
+    budget = money(plan.budget)
+    if features is not None and extractor is not None:
+        budget -= exact(plan.problem.overhead) * len(plan)
+    known = dict(zip(plan.names, np.atleast_2d(plan.problem.cost).mean(axis=0).tolist(), strict=True))
+    if extractor is not None:
+        known[extractor] = float(plan.problem.overhead)
+    stages = progress or (lambda stage, done, total: None)
+    about = {"purpose": "execute", "plan": content_hash(plan.choice), "extractor": str(extractor)}
+    about["features"] = "none" if features is None else "given"
+    seed = int(plan.made_from.get("plan_seed", 0))
+    shop = _opened(pool, queries, plan.ids, budget, known, seed, about, journal, ledger, stages)
+    try:
+        looked = Looked(extractor, np.ones(len(plan), np.bool_))
+        if extractor is not None and features is None:
+            _, looked.there = shop.extract(extractor, np.zeros(len(plan)))
+            looked.spent = spent_on(shop.tariff, extractor, shop.buyer.shelf[extractor], np.flatnonzero(looked.there))
+        elif extractor in pool.names:
+            _shelve_features(shop, str(extractor), features)
+        return _buy(shop, plan, looked, None)
+    finally:
+        shop.buyer.close()
+
+
+def _matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:
+    """Pool and profile with the same classifiers in the same order."""
+    if not isinstance(pool, Pool) or not isinstance(profile, Profile):
+        found = f"{type(pool).__name__} and {type(profile).__name__}"
+        raise InvalidInputError(f"classify needs a pool and a profile, got {found}.")
+    for name in pool.names:
+        if name not in profile.names:
+            raise InvalidInputError(f"classifier {name!r} of the pool is not in the profile: profile the pool again.")
+    if profile.classes is not None and profile.classes != pool.classes:
+        raise InvalidInputError("the pool's classes are not the profile's, or in another order.")
+    names = [name for name in profile.names if name in pool.names]
+    extractors = {one.name for one in pool.extractors}
+    sets = {name: table for name, table in profile.feature_sets.items() if name in names or name in extractors}
+    if not sets:
+        raise InvalidInputError(
+            f"no member of the pool extracts the profile's features: {', '.join(profile.feature_sets)}."
+        )
+    if len(sets) < len(profile.feature_sets):
+        costs = {name: profile.extraction_costs[name] for name in sets}
+        first = profile.extractor if profile.extractor in sets else next(iter(sets))
+        profile = replace(profile, features=sets, extractor_cost=costs, extractor=first)
+    return pool.select(names), profile if tuple(names) == profile.names else profile.select(names)
+
+
+def _known(profile: Profile) -> dict[str, float]:
+    known = {name: float(cost) for name, cost in profile.extraction_costs.items()}
+    return known | dict(zip(profile.names, profile.mean_costs.tolist(), strict=True))
+
+
+def _opened(
+    pool: Pool, queries: Any, ids: Any, budget: Fraction, known: Mapping[str, float], seed: int,
+    about: dict[str, str], journal: Any, ledger: Any, stages: Stages,
+) -> Shop:  # fmt: skip
+    sources: dict[str, Source] = {name: one for name, one in sources_of(pool).items() if name in known}
+    names = query_ids_of(ids, queries)
+    tariff = make_tariff(sources, queries, known)
+    about |= {"queries": content_hash(queries), "ids": content_hash(names)}
+    about |= {"price list": price_list(pool), "budget": str(rounded_up(budget))}
+    written = Journal(journal, about)
+    purse = Purse(budget, ledger=ledger, run=content_hash([*about.values()])[:16])
+    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve)
+    shop = Shop(pool, queries, names, budget, tariff, buyer, stages, seed)
+    buyer.on_progress(shop.tick)
+    return shop
+
+
+def fitted(
+    pool: Pool, profile: Profile, tariff: Tariff, *, queries: int, combine: bool, seed: int, stages: Stages
+) -> Planner:
+    """Everything chosen on held-out rows; today's prices of extractors count."""
+    sources = tariff.sources
+    prices = {
+        name: float(sources[name].member.cost) if sources[name].fixed is not None else cost
+        for name, cost in profile.extraction_costs.items()
+        if name not in pool.names
+    }
+    if prices:
+        profile = replace(profile, extractor_cost={**profile.extraction_costs, **prices})
+    return fit(
+        profile, budgets=(), n_queries=queries, combine=combine, seed=seed,
+        progress=lambda done, total: stages("choosing", done, total),
+    )  # fmt: skip
+
+
+def margin_of(tariff: Tariff, budget: Fraction) -> Fraction:
+    """What is set aside for the last call's worst case."""
+    return min(tariff.margin, budget * MOST_MARGIN)
+
+
+def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
+    """The plan for the queries; what it looks at is extracted, and paid, on the way."""
+    names = planner.profile.names
+    costs = shop.tariff.expected[..., : len(names)]
+    looked.there = np.ones(len(shop.ids), np.bool_)
+
+    def features(name: str) -> FloatArray:
+        others = [column for column in range(len(names)) if names[column] != name or name not in names]
+        worst = np.broadcast_to(shop.tariff.worst[..., : len(names)], (len(shop.ids), len(names)))
+        floors = np.zeros(len(shop.ids)) if name in names else worst[:, others].min(axis=1)
+        table, looked.there = shop.extract(name, floors)
+        looked.extractor = name
+        looked.spent = spent_on(shop.tariff, name, shop.buyer.shelf[name], np.flatnonzero(looked.there))
+        known = planner.profile.feature_sets[name]
+        # Queries of which no features came are looked at as the average one, and then not believed.
+        return np.where(looked.there[:, None], table, known.mean(axis=0)) if table.shape[1] == known.shape[1] else table
+
+    margin = margin_of(shop.tariff, shop.budget)
+    for kept_back in (margin, Fraction(0)):
+        try:
+            return planner.plan(features, budget=shop.budget - kept_back, costs=costs, ids=shop.ids)
+        except BudgetTooSmallError:
+            if not kept_back:
+                raise
+    raise InvalidInputError("no plan was made.")
+
+
+def _shelve_features(shop: Shop, extractor: str, features: Any) -> None:
+    """Features that were paid elsewhere are their classifier's answers too, if they are its probabilities."""
+    table = np.asarray(feature_matrix(features[extractor] if isinstance(features, Mapping) else features), np.float64)
+    rows = np.arange(len(shop.ids))
+    if len(table) != rows.size:
+        raise InvalidInputError(f"features must have {rows.size} rows, got {len(table)}.")
+    sums = table.sum(axis=1)
+    if table.shape[1] == len(shop.pool.classes) and table.min() >= 0.0 and np.abs(sums - 1.0).max() < 1e-3:
+        shop.buyer.shelf.put(Outcome(extractor, rows, Fraction(0), np.zeros(rows.size), 0.0, table))
+
+
+def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run:
+    names = plan.names
+    value = np.array(plan.problem.value)
+    choice = np.array(plan.choice, np.int64)
+    if not looked.there.all():
+        level = plan.problem.value.mean(axis=0) if profile is None else profile.accuracy
+        value[~looked.there] = level
+    free = np.column_stack([shop.buyer.shelf[name].there & (name == looked.extractor) for name in names])
+    rounds = Rounds(
+        buyer=shop.buyer, tariff=shop.tariff, value=value, choice=choice, free=free, budget=shop.budget,
+        margin=margin_of(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
+    )  # fmt: skip
+    shop.buyer.reserve = rounds.reserve
+    if not looked.there.all() and looked.extractor in names:
+        rounds.barred[~looked.there, names.index(str(looked.extractor))] = True
+    rounds.run()
+    return make_run(
+        shop.pool, shop.ids, plan, rounds, looked.extractor,
+        budget=shop.budget, made_from={"version": __version__, "prices": shop.pool.prices},
+    )  # fmt: skip

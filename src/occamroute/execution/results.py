@@ -1,0 +1,71 @@
+"""The run that rounds of buying come to: answers, combined where the plan says so, and a reason for each."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from occamroute._money import from_text
+from occamroute.execution.rounds import Rounds
+from occamroute.execution.runs import Run
+from occamroute.planning.combining import mixed
+from occamroute.planning.plans import Plan
+from occamroute.pool import Pool
+
+__all__ = ["make_run"]
+
+
+def make_run(
+    pool: Pool, ids: tuple[str, ...], plan: Plan, rounds: Rounds, extractor: str | None,
+    *, budget: Fraction, made_from: dict[str, Any],
+) -> Run:  # fmt: skip
+    """What was bought, as a run."""
+    shelf, queries = rounds.buyer.shelf, len(ids)
+    probabilities = np.full((queries, len(pool.classes)), np.nan)
+    cost = np.zeros(queries) if extractor is None else np.where(shelf[extractor].there, shelf[extractor].costs, 0.0)
+    reason = np.where(rounds.again, "planned again", "planned").astype(object)
+    for column, name in enumerate(plan.names):
+        rows = np.flatnonzero(rounds.answered_by == column)
+        if not rows.size:
+            continue
+        probabilities[rows] = shelf[name].answers[rows]
+        share = float(plan.weights[column])
+        if name != extractor:
+            cost[rows] += shelf[name].costs[rows]
+            if extractor is not None and share and shelf[extractor].probabilities is not None:
+                both = rows[shelf[extractor].there[rows]]
+                probabilities[both] = mixed(shelf[extractor].answers[both], shelf[name].answers[both], share)
+                reason[both] += f", combined with {extractor} ({share:g})"
+        else:
+            reason[rows] += ", paid with the features"
+    for row, why in rounds.failures.items():
+        reason[row] = why
+    answers = np.full(queries, "", dtype=object)
+    done = rounds.answered_by >= 0
+    answers[done] = np.array(pool.classes, object)[probabilities[done].argmax(axis=1)]
+    return Run(
+        ids=ids,
+        names=plan.names,
+        classes=pool.classes,
+        answers=answers.astype(np.str_),
+        probabilities=probabilities,
+        choice=rounds.answered_by,
+        cost=cost,
+        reason=reason.astype(np.str_),
+        failures=dict(sorted(rounds.failures.items())),
+        budget=from_text(str(budget)),
+        exact_spent=rounds.buyer.purse.spent,
+        made_from={
+            **made_from,
+            "profile": plan.made_from.get("profile"),
+            "extractor": extractor,
+            "estimator": plan.made_from.get("estimator"),
+            "planned_cost": plan.planned_cost,
+            "expected_accuracy": plan.expected_accuracy,
+            "accuracy_interval": None if plan.accuracy_interval is None else list(plan.accuracy_interval),
+            "seed": rounds.seed,
+        },
+        plan=plan,
+    )

@@ -1,0 +1,232 @@
+"""Rounds: buy what the plan asks for, part by part; plan what is left again when the facts differ from it.
+
+Decisions fall only between rounds and depend on nothing but answers and costs, never on which call ended first. A
+run that goes on from a journal therefore decides as the uninterrupted one did.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from occamroute._arrays import BoolArray, FloatArray, IntArray
+from occamroute._money import exact
+from occamroute.errors import BudgetTooSmallError
+from occamroute.execution.tariffs import Tariff
+from occamroute.knapsack import Problem, solve_problem
+from occamroute.purchasing.buyer import Bought, Buyer
+from occamroute.purchasing.shelf import Stock
+
+__all__ = ["Rounds", "spent_on"]
+
+# A round is half of what is open, but not fewer queries than this.
+FEWEST = 64
+# What is saved goes into better answers once it is this share of the budget.
+WORTH_PLANNING = Fraction(1, 50)
+
+
+@dataclass
+class Rounds:
+    """N open queries and M classifiers: ``value`` (N, M) of each, who is to answer (``choice``), who may not.
+
+    ``free`` (N, M) are answers that are already paid.
+    """
+
+    buyer: Buyer
+    tariff: Tariff
+    value: FloatArray
+    choice: IntArray
+    free: BoolArray
+    budget: Fraction
+    margin: Fraction
+    seed: int
+    answered_by: IntArray = field(init=False)
+    barred: BoolArray = field(init=False)
+    again: BoolArray = field(init=False)
+    failures: dict[int, str] = field(default_factory=dict)
+    cautious: bool = False
+    consumed: Fraction = Fraction(0)
+    _refused: dict[int, str] = field(default_factory=dict)
+    _planned: FloatArray = field(init=False)
+    _paid: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        queries, options = self.value.shape
+        self.answered_by = np.full(queries, -1)
+        self.barred = np.zeros((queries, options), np.bool_)
+        self.again = np.zeros(queries, np.bool_)
+        self._planned, self._paid = np.zeros(options), np.zeros(options)
+        self._order = np.random.default_rng(self.seed).permutation(queries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classifiers."""
+        return self.tariff.names[: self.value.shape[1]]
+
+    def run(self) -> None:
+        """Buy until every query has an answer or a reason why not."""
+        if not self._fits(self._open()):
+            self._plan_again()
+        while (rows := self._open()).size:
+            part = self._part(rows)
+            self._keep_floors(rows)
+            bought = self.buyer.buy(self._wanted(part))
+            progressed = self._absorb(part, bought)
+            rows = self._open()
+            if rows.size and (not progressed or bought.down or bought.unaffordable or not self._fits(rows)):
+                self.cautious |= bool(bought.unaffordable)
+                if not progressed and self.cautious:
+                    self._give_up(rows)
+                else:
+                    self._plan_again()
+
+    def _open(self) -> IntArray:
+        """The queries without an answer, in the order in which they are bought."""
+        left = self.answered_by[self._order] < 0
+        rows = self._order[left]
+        return rows if not self.failures else rows[[int(row) not in self.failures for row in rows]]
+
+    def _part(self, rows: IntArray) -> IntArray:
+        certain = all(self.tariff.certain[: self.value.shape[1]])
+        return rows if certain else rows[: max(FEWEST, (rows.size + 1) // 2)]
+
+    def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
+        chosen = self.choice[rows]
+        return {self.names[column]: np.sort(rows[chosen == column]) for column in np.unique(chosen)}
+
+    def _absorb(self, rows: IntArray, bought: Bought) -> bool:
+        """Take over what was bought; whether anything came of the round."""
+        before = self._open().size
+        for column, name in enumerate(self.names):
+            mine = rows[self.choice[rows] == column]
+            done = mine[self.buyer.shelf[name].there[mine]]
+            self.answered_by[done] = column
+            self._count(column, done[~self.free[done, column]])
+            for row, reason in bought.failures.get(name, {}).items():
+                self._bar(row, column, f"{name} failed: {reason}")
+            if name in bought.down:
+                self.barred[:, column] |= ~self.free[:, column]
+                for row in bought.unasked.get(name, np.empty(0, np.int64)).tolist():
+                    self._refused.setdefault(row, f"{name} is down: {bought.down[name]}")
+        for row in np.flatnonzero(self.barred.all(axis=1) & (self.answered_by < 0)).tolist():
+            self.failures.setdefault(row, self._refused.get(row, "no classifier is left to ask"))
+        return self._open().size < before or bool(bought.failures) or bool(bought.unasked)
+
+    def _count(self, column: int, rows: IntArray) -> None:
+        """Count what answers cost, and what they were expected to."""
+        stock = self.buyer.shelf[self.names[column]]
+        self.consumed += spent_on(self.tariff, self.names[column], stock, rows)
+        self._paid[column] += stock.cost_of(rows)
+        self._planned[column] += float(self._expected(rows)[:, column].sum())
+
+    def _bar(self, row: int, column: int, reason: str) -> None:
+        self.barred[row, column] = True
+        before = self._refused.get(row)
+        self._refused[row] = reason if before is None or reason in before else f"{before}; {reason}"
+
+    def _expected(self, rows: IntArray, *, worst: bool = False) -> FloatArray:
+        """What each classifier is expected to cost on these queries, 0 where it is paid already, (n, M)."""
+        table = self.tariff.worst if worst else self.tariff.expected
+        table = table[..., : self.value.shape[1]]
+        costs = np.array(np.broadcast_to(table, self.value.shape)[rows] if table.ndim == 1 else table[rows])
+        return np.where(self.free[rows], 0.0, costs)
+
+    @property
+    def _factors(self) -> FloatArray:
+        """What classifiers have really cost, relative to what was expected of them, (M,)."""
+        known = self._planned > 0.0
+        return np.where(known, self._paid / np.where(known, self._planned, 1.0), 1.0)
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be planned with."""
+        lost = self.buyer.purse.spent - self.buyer.shelf.useful  # calls that gave no answer
+        return max(Fraction(0), self.budget - self.consumed - lost - self.margin)
+
+    def reserve(self, name: str, rows: IntArray) -> Fraction:
+        """The most that a call can cost; where only time tells, more for a source that was slow so far."""
+        amount = self.tariff.reserve(name, rows)
+        if self.tariff.sources[name].timed and name in self.names:
+            return amount * math.ceil(max(1.0, float(self._factors[self.names.index(name)])))
+        return amount
+
+    def _fits(self, rows: IntArray) -> bool:
+        """Whether what is left buys what is planned, and is not so much more that planning again is worth it."""
+        if bool(self.barred[rows, self.choice[rows]].any()):
+            return False
+        needed = self._needed(rows)
+        if needed > self.left:
+            return False
+        if all(self.tariff.certain[: self.value.shape[1]]):
+            return True  # costs are as planned: nothing was saved
+        return self.left <= needed + WORTH_PLANNING * self.budget or self._best_of_all(rows)
+
+    def _needed(self, rows: IntArray) -> Fraction:
+        """What the planned answers are expected to cost; exactly, where costs are certain."""
+        total = Fraction(0)
+        for column, name in enumerate(self.names):
+            mine = rows[(self.choice[rows] == column) & ~self.free[rows, column]]
+            fixed = self.tariff.sources[name].fixed
+            if fixed is not None and self.tariff.certain[column]:
+                total += fixed * mine.size
+            elif mine.size:
+                total += exact(float(self._expected(mine)[:, column].sum() * self._factors[column]))
+        return total
+
+    def _best_of_all(self, rows: IntArray) -> bool:
+        """Whether every query already goes where its value is highest."""
+        best = np.where(self.barred[rows], -np.inf, self.value[rows]).max(axis=1)
+        return bool((self.value[rows, self.choice[rows]] >= best).all())
+
+    def _plan_again(self) -> None:
+        """Choose anew for all open queries within what is left."""
+        rows = self._open()
+        if not rows.size:
+            return
+        costs = self._expected(rows, worst=self.cautious) * (1.0 if self.cautious else self._factors)
+        barred = self.barred[rows]
+        # What may not be asked is worth less than anything, and no cheaper than the rest: it is never chosen.
+        value = np.where(barred, self.value.min() - 1.0, self.value[rows])
+        costs = np.where(barred, np.where(barred, 0.0, costs).max(axis=1, keepdims=True), costs)
+        left = self.left + (self.margin if self.cautious else 0)
+        try:
+            chosen = solve_problem(Problem(value, costs, left), seed=self.seed).choice
+        except BudgetTooSmallError:
+            chosen = np.where(barred, np.inf, costs).argmin(axis=1)  # the cheapest, while the money lasts
+        self.again[rows] |= chosen != self.choice[rows]
+        self.choice[rows] = chosen
+
+    def _keep_floors(self, rows: IntArray) -> None:
+        """Keep for every open query what its cheapest answer can cost, or what it is expected to, if that fits."""
+        left = self.buyer.purse.left
+        units = self.tariff.units
+        stocks = [self.buyer.shelf[name].there for name in self.names]
+        there = np.column_stack(stocks)[rows, self.choice[rows]]  # bought by a run that was interrupted
+        for table in (self._expected(rows, worst=True), self._expected(rows) * self._factors):
+            cheapest = np.where(self.barred[rows], np.inf, table).min(axis=1)
+            amounts = np.where(np.isfinite(cheapest), cheapest, 0.0)
+            whole = np.zeros(self.value.shape[0], np.int64)
+            whole[rows] = np.where(there, 0.0, np.ceil(amounts / float(units.size) * (1.0 - 1e-12)))
+            if left is None or int(whole.sum()) * units.size <= left:
+                self.buyer.purse.keep(whole, units.size)
+                return
+        self.buyer.purse.keep(None, units.size)
+
+    def _give_up(self, rows: IntArray) -> None:
+        """Nothing more can be bought: say why."""
+        left = float(max(Fraction(0), self.budget - self.buyer.purse.spent))
+        reason = f"the budget is used up: {left:.6g} is left, and no answer is sure to cost less"
+        for row in rows.tolist():
+            before = self._refused.get(row)
+            self.failures[row] = reason if before is None else f"{before}; {reason}"
+
+
+def spent_on(tariff: Tariff, name: str, stock: Stock, rows: IntArray) -> Fraction:
+    """What a source was paid for these queries; exactly, where its costs are certain."""
+    fixed = tariff.sources[name].fixed
+    if fixed is not None and tariff.certain[tariff.names.index(name)]:
+        return fixed * rows.size
+    return exact(stock.cost_of(rows))

@@ -1,0 +1,123 @@
+"""Run: the answers that were bought, by whom, for how much, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute._money import Amount, from_text
+from occamroute.planning.plans import Plan
+from occamroute.storage import Parts
+
+__all__ = ["Run"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """What became of N queries.
+
+    ``answers`` (N,) are names of classes, "" where there is none; ``probabilities`` (N, C) are NaN there. ``choice``
+    (N,) is the index into ``names`` of who answered, -1 for nobody, and ``failures`` says why by query number.
+    ``cost`` (N,) is what a query's own calls cost, extraction included. ``spent`` is everything that was charged or
+    may have been: ``lost`` of it went to calls that gave no answer.
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    answers: npt.NDArray[np.str_]
+    probabilities: FloatArray
+    choice: IntArray
+    cost: FloatArray
+    reason: npt.NDArray[np.str_]
+    failures: dict[int, str]
+    budget: Amount
+    exact_spent: Fraction
+    made_from: dict[str, Any]
+    plan: Plan | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        done = len(self) - len(self.failures)
+        return f"Run({done} of {len(self)} queries answered, spent {self.spent:.6g} of {float(self.budget):.6g})"
+
+    @cached_property
+    def spent(self) -> float:
+        """Everything that was charged, or may have been, extraction included."""
+        return float(self.exact_spent)
+
+    @property
+    def lost(self) -> float:
+        """What went to calls that gave no answer."""
+        return max(0.0, float(self.exact_spent - Fraction(float(self.cost.sum()))))
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """How many queries each classifier answered."""
+        counts = np.bincount(self.choice[self.choice >= 0], minlength=len(self.names))
+        return dict(zip(self.names, counts.tolist(), strict=True))
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """A row for each query: its id, answer, who gave it, what it cost and why."""
+        names = np.array([*self.names, ""])
+        return {
+            "id": np.array(self.ids),
+            "answer": self.answers,
+            "classifier": names[self.choice],
+            "cost": self.cost,
+            "reason": self.reason,
+            "probabilities": self.probabilities,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What is said of the run as a whole, for JSON."""
+        return {
+            "n_queries": len(self),
+            "answered": len(self) - len(self.failures),
+            "budget": float(self.budget),
+            "spent": self.spent,
+            "lost": self.lost,
+            "usage": self.usage,
+            "failures": {self.ids[row]: reason for row, reason in self.failures.items()},
+            "made_from": self.made_from,
+        }
+
+    def parts(self) -> Parts:
+        """The run as one table, a row for each query, and what is said of it as a whole."""
+        about = {
+            "names": list(self.names),
+            "classes": list(self.classes),
+            "budget": str(self.budget),
+            "spent": str(self.exact_spent),
+            "failures": {str(row): reason for row, reason in self.failures.items()},
+            "made_from": self.made_from,
+        }
+        return Parts("run", self.columns(), about)
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> Run:
+        """The run that ``parts`` was made of, without its plan."""
+        about, columns = parts.metadata, parts.columns
+        index = {name: column for column, name in enumerate(about["names"])} | {"": -1}
+        return cls(
+            ids=tuple(columns["id"].tolist()),
+            names=tuple(about["names"]),
+            classes=tuple(about["classes"]),
+            answers=columns["answer"],
+            probabilities=columns["probabilities"],
+            choice=np.array([index[name] for name in columns["classifier"].tolist()], np.int64),
+            cost=columns["cost"],
+            reason=columns["reason"],
+            failures={int(row): reason for row, reason in about["failures"].items()},
+            budget=from_text(about["budget"]),
+            exact_spent=Fraction(about["spent"]),
+            made_from=dict(about["made_from"]),
+        )

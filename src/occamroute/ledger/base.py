@@ -1,0 +1,79 @@
+"""What every ledger offers, and its amounts: whole billionths of a unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+from occamroute._money import Amount, money
+from occamroute.errors import InvalidInputError
+
+__all__ = ["Balance", "Hold", "Ledger", "amount_of", "lease_of", "rounded_down", "rounded_up"]
+
+QUANTUM = 10**9
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Money set aside under a key; ``amount`` as it was reserved."""
+
+    key: str
+    amount: Decimal
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A cap and how much of it is held, spent and available (never below 0)."""
+
+    cap: Decimal
+    held: Decimal
+    spent: Decimal
+    available: Decimal
+
+
+class Ledger(Protocol):
+    """A cap, and money that is held until it is settled or released.
+
+    A hold whose lease is over counts as spent in full; one later ``settle`` or ``release`` may lower it. A settle
+    above its hold is recorded as it is, and nothing can be reserved until something is available again.
+    """
+
+    def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0) -> Hold:
+        """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
+        ...
+
+    def settle(self, hold: Hold, amount: Amount) -> None:
+        """Turn a hold into what was really spent."""
+        ...
+
+    def release(self, hold: Hold) -> None:
+        """Give a hold back: nothing was spent."""
+        ...
+
+    def balance(self) -> Balance:
+        """How things stand now."""
+        ...
+
+
+def rounded_up(amount: Amount, name: str = "amount") -> int:
+    """An amount in whole billionths; what is no whole number of them rounds up."""
+    return math.ceil(money(amount, name) * QUANTUM)
+
+
+def rounded_down(amount: Amount, name: str = "cap") -> int:
+    """The same for a cap, which rounds down."""
+    return math.floor(money(amount, name) * QUANTUM)
+
+
+def amount_of(quanta: int) -> Decimal:
+    """Whole billionths as a decimal."""
+    return (Decimal(quanta) / QUANTUM).normalize()
+
+
+def lease_of(seconds: float) -> float:
+    """A positive number of seconds."""
+    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        raise InvalidInputError(f"lease_seconds must be a finite number > 0, got {seconds!r}.")
+    return float(seconds)

@@ -1,0 +1,1 @@
+"""Pools written down: the file ``occamroute.toml``."""

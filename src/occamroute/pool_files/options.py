@@ -1,0 +1,73 @@
+"""The options of a kind, read off its constructor's signature: what a file may hold, and what it must."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["alternatives", "converted", "in_words", "options_of"]
+
+# What a constructor gets from the file's frame, not from its options.
+FRAME = {"self", "name", "cost", "classes", "folder"}
+
+
+def options_of(made: Any) -> dict[str, tuple[Any, bool]]:
+    """The options of a kind: their types, and whether they must be given."""
+    parameters = inspect.signature(made).parameters
+    hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+    return {
+        name: (hints.get(name, Any), parameter.default is inspect.Parameter.empty)
+        for name, parameter in parameters.items()
+        if name not in FRAME and _allowed(hints.get(name, Any))
+    }
+
+
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the type alone."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _allowed(kind: Any) -> bool:
+    """Whether a file can hold a value of this type: objects are for callers from Python."""
+    return any(
+        one in (str, int, float, bool, Path) or typing.get_origin(one) in (Literal, tuple, dict, list)
+        for one in alternatives(kind)
+    )
+
+
+def converted(value: Any, kind: Any, folder: Path) -> tuple[bool, Any]:
+    """Whether a value is of a type, and the value as the constructor takes it."""
+    for one in alternatives(kind):
+        origin = typing.get_origin(one)
+        if one is Path and isinstance(value, str):
+            return True, folder / value
+        if origin is Literal and value in typing.get_args(one):
+            return True, value
+        if origin in (tuple, list) and isinstance(value, list):
+            return all(isinstance(part, str | int | float) for part in value), tuple(value)
+        if origin is dict and isinstance(value, dict):
+            return True, value
+        if one is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return True, float(value)
+        if one in (str, int, bool) and type(value) is one:
+            return True, value
+    return False, None
+
+
+def in_words(kind: Any) -> str:
+    words = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+    found = []
+    for one in alternatives(kind):
+        origin = typing.get_origin(one)
+        if origin is Literal:
+            found.append("one of " + ", ".join(map(str, typing.get_args(one))))
+        elif origin in (tuple, list):
+            found.append("a list")
+        elif origin is dict:
+            found.append("a table")
+        elif one in words:
+            found.append(words[one])
+    return " or ".join(found)

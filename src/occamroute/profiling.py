@@ -1,0 +1,223 @@
+"""profile(): run a pool over labelled queries and record success, features and what each call cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from decimal import ROUND_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute._money import Amount, exact, money
+from occamroute._version import __version__
+from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
+from occamroute.pool import Pool
+from occamroute.profiles import Profile, success
+from occamroute.purchasing.buyer import Bought, Buyer
+from occamroute.purchasing.journal import Journal
+from occamroute.purchasing.purse import Purse
+from occamroute.purchasing.shelf import Stock
+from occamroute.purchasing.sources import Source, sources_of
+from occamroute.purchasing.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
+
+__all__ = ["profile"]
+
+# Where nobody names an extractor, so many of the cheapest classifiers are kept as such.
+CHEAPEST = 3
+# A measured cost is no better known than to so many digits.
+DIGITS = 4
+
+
+def profile(
+    pool: Pool,
+    queries: Any,
+    labels: Any,
+    *,
+    extractor: str | Iterable[str] | None = None,
+    ids: Iterable[Any] | None = None,
+    groups: Any = None,
+    budget: Amount | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """What each classifier of the pool does on labelled queries, and what that costs.
+
+    ``labels`` are names of the pool's classes, or column numbers. ``extractor`` names whose features are kept, one
+    or several; by default the pool's extractors and the three cheapest classifiers. A query on which a classifier
+    fails counts as not answered rightly; one of which an extractor fails is left out; both are listed in
+    ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written as it
+    comes, and a call with the same arguments goes on where an earlier one was interrupted.
+    """
+    if not isinstance(pool, Pool):
+        raise InvalidInputError(f"a pool is needed to profile, got {type(pool).__name__}.")
+    queries = checked_queries(queries)
+    truth = column_numbers(labels, pool.classes, len(queries))
+    names = query_ids_of(ids, queries)
+    wished = _wished(pool, extractor)
+    sources = sources_of(pool)
+    wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
+    about = {"purpose": "profile", "queries": content_hash(queries), "labels": content_hash(truth)}
+    written = Journal(journal, about | {"price list": price_list(pool)})
+    purse = Purse(None if budget is None else money(budget), ledger=ledger, run=about["queries"][:16])
+    total, done = len(queries) * len(wanted), 0
+
+    def tick(answers: int) -> None:
+        nonlocal done
+        done += answers
+        if progress is not None:
+            progress(done, total)
+
+    reserve = _reserve(sources, queries) if budget is not None or ledger is not None else lambda name, rows: Fraction(0)
+    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, progress=tick)
+    try:
+        everything = np.arange(len(queries))
+        for name in wanted:
+            _warm_up(sources[name], buyer, everything)
+        bought = buyer.buy(dict.fromkeys(wanted, everything))
+        _require_answers(bought, buyer, wanted, purse)
+        stocks = {name: buyer.shelf[name] for name in wanted}
+    finally:
+        buyer.close()
+    return _made(pool, sources, stocks, bought, wished, truth, names, groups)
+
+
+def _names(members: Iterable[Any]) -> list[str]:
+    return [one.name for one in members]
+
+
+def _wished(pool: Pool, extractor: str | Iterable[str] | None) -> list[str] | None:
+    if extractor is None:
+        return None
+    wished = [extractor] if isinstance(extractor, str) else list(extractor)
+    known = [*pool.names, *_names(pool.extractors)]
+    for name in wished:
+        if name not in known:
+            raise UnknownNameError("extractor", name, known)
+    return wished or None
+
+
+def _reserve(sources: dict[str, Source], queries: Any) -> Callable[[str, IntArray], Fraction]:
+    """The most that calls can cost; nothing is known beforehand of what is measured by time."""
+    most = {name: source.most(queries) for name, source in sources.items()}
+
+    def reserve(name: str, rows: IntArray) -> Fraction:
+        amounts = most[name]
+        return Fraction(0) if amounts is None else sum((amounts[int(row)] for row in rows), Fraction(0))
+
+    return reserve
+
+
+def _warm_up(source: Source, buyer: Buyer, rows: IntArray) -> None:
+    """Call what is to be timed once, so that loading and compiling are not counted."""
+    missing = buyer.shelf.missing(source.name, rows)
+    if source.timed and missing.size:
+        source.call(buyer.queries, missing[: source.batch_size])
+
+
+def _require_answers(bought: Bought, buyer: Buyer, wanted: list[str], purse: Purse) -> None:
+    for name, reason in bought.down.items():
+        raise UnavailableError(f"{name!r} gives no answers: {reason}")
+    for name, rows in bought.unaffordable.items():
+        raise InvalidInputError(
+            f"the budget of {purse.cap} for profiling is used up: {name!r} still has {rows.size} queries to answer."
+        )
+    for name in wanted:
+        if not buyer.shelf[name].there.any():
+            reasons = bought.failures.get(name, {0: "no answer came"})
+            raise InvalidInputError(f"{name!r} failed on every query: {next(iter(reasons.values())).rstrip('.')}.")
+
+
+def _made(
+    pool: Pool, sources: dict[str, Source], stocks: dict[str, Stock], bought: Bought, wished: list[str] | None,
+    truth: IntArray, ids: tuple[str, ...], groups: Any,
+) -> Profile:  # fmt: skip
+    costs = {name: _cost(sources[name], stock) for name, stock in stocks.items()}
+    kept = wished or _default_extractors(pool, stocks, costs)
+    usable = np.logical_and.reduce([stocks[name].there for name in kept])
+    if not usable.any():
+        raise InvalidInputError(f"no query has the features of all of {', '.join(kept)}.")
+    rows = np.flatnonzero(usable)
+    probabilities = {name: _filled(stocks[name], rows) for name in pool.names}
+    features = {name: stocks[name].extracted[rows].astype(np.float32) for name in kept}
+    by_query = any(np.ndim(costs[name]) for name in pool.names)
+    table = [np.broadcast_to(costs[name], len(ids))[rows] for name in pool.names]
+    several = len(kept) > 1 or kept[0] not in pool.names
+    return Profile(
+        names=pool.names,
+        costs=np.column_stack(table) if by_query else [float(costs[name]) for name in pool.names],
+        features=features if several else features[kept[0]],
+        success=np.column_stack([
+            success(probabilities[name], truth[rows]) * stocks[name].there[rows] for name in pool.names
+        ]),
+        extractor=kept[0],
+        extractor_cost={name: float(np.mean(costs[name])) for name in kept if name not in pool.names} or None,
+        ids=[ids[row] for row in rows],
+        labels=truth[rows],
+        classes=pool.classes,
+        groups=None if groups is None else np.asarray(groups)[rows],
+        probabilities={name: table.astype(np.float32) for name, table in probabilities.items()},
+        made_from={
+            "version": __version__,
+            "costs": {name: _how_measured(sources[name], stock) for name, stock in stocks.items()},
+            "failures": {
+                name: {ids[row]: reason for row, reason in sorted(reasons.items())}
+                for name, reasons in bought.failures.items()
+            },
+        },
+    )  # fmt: skip
+
+
+def _default_extractors(pool: Pool, stocks: dict[str, Stock], costs: dict[str, Any]) -> list[str]:
+    cheapest = sorted(pool.names, key=lambda name: (float(np.mean(costs[name])), pool.names.index(name)))
+    return [*(name for name in _names(pool.extractors) if name in stocks), *cheapest[:CHEAPEST]]
+
+
+def _filled(stock: Stock, rows: IntArray) -> FloatArray:
+    """Probabilities; a query without an answer says nothing of any class."""
+    table = stock.answers[rows]
+    return np.where(stock.there[rows, None], table, 1.0 / table.shape[1])
+
+
+def _cost(source: Source, stock: Stock) -> Any:
+    """What one query costs: typed, measured (a median over calls), or by query (n,)."""
+    if source.timed:
+        seconds = _seconds(stock)
+        return float(_rounded(source.member.cost.of(1.0) * exact(float(np.median(seconds)))))
+    if source.fixed is not None and not hasattr(source.member, "answer"):
+        return float(source.member.cost)
+    there = stock.there
+    if np.ptp(stock.costs[there]) == 0.0:
+        return float(stock.costs[there][0])
+    return np.where(there, stock.costs, stock.costs[there].mean())
+
+
+def _seconds(stock: Stock) -> FloatArray:
+    """Seconds a query of each call, of whole batches where there are any."""
+    sizes = np.array([size for size, _ in stock.batches])
+    seconds = np.array([seconds for _, seconds in stock.batches])
+    whole = sizes == sizes.max()
+    return np.asarray(seconds[whole] / sizes[whole])
+
+
+def _rounded(amount: Fraction) -> Decimal:
+    short = Context(prec=DIGITS, rounding=ROUND_UP)
+    return short.divide(Decimal(amount.numerator), Decimal(amount.denominator))
+
+
+def _how_measured(source: Source, stock: Stock) -> dict[str, Any]:
+    """How the cost of a source came about: typed, measured, or stated with every answer."""
+    seconds = _seconds(stock)
+    low, median, high = np.quantile(seconds, (0.25, 0.5, 0.75))
+    kind = "measured" if source.timed else "typed" if source.fixed is not None else "by query"
+    return {
+        "kind": kind,
+        "price": str(source.member.cost),
+        "batch_size": int(max(size for size, _ in stock.batches)),
+        "calls": len(stock.batches),
+        "median_seconds": float(median),
+        "spread_seconds": float(high - low),
+    }

@@ -1,0 +1,1 @@
+"""Calls that may cost money: reserved before, settled after, written down in between."""

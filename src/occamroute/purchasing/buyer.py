@@ -1,0 +1,265 @@
+"""Buyer: buys answers from many sources side by side, holding the worst case of every call before it is made.
+
+One thread decides: it alone touches the purse, the journal and the shelf. Other threads only make calls.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import IntArray
+from occamroute.errors import CallLostError, UnavailableError
+from occamroute.purchasing.journal import Journal, Sent
+from occamroute.purchasing.lanes import Batch, Lane, Workers, pause
+from occamroute.purchasing.purse import Purse
+from occamroute.purchasing.shelf import Shelf
+from occamroute.purchasing.sources import Outcome, Source
+
+__all__ = ["Bought", "Buyer", "Reserve"]
+
+# The most that a call for these queries can cost.
+Reserve = Callable[[str, IntArray], Fraction]
+# Into so many parts goes a batch in which some query spoils the call.
+PARTS = 8
+# Seconds that an interrupted run waits for calls under way.
+PATIENCE = 10.0
+LOCAL = "here"
+
+
+@dataclass
+class Bought:
+    """What became of a round of buying, beside the answers on the shelf.
+
+    ``failures`` says by source and query why there is no answer; ``unaffordable`` are queries by source for which the
+    money does not reach; ``down`` says why a source is not asked any more, and ``unasked`` which queries it was to get.
+    """
+
+    failures: dict[str, dict[int, str]] = field(default_factory=dict)
+    unaffordable: dict[str, IntArray] = field(default_factory=dict)
+    unasked: dict[str, IntArray] = field(default_factory=dict)
+    down: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, source: str, rows: IntArray, reason: str) -> None:
+        """Note why queries have no answer of a source."""
+        self.failures.setdefault(source, {}).update(dict.fromkeys(map(int, rows), reason))
+
+
+class Buyer:
+    """Buys answers for ``queries`` from ``sources``; what is in the journal already is not bought again."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        queries: Any,
+        *,
+        purse: Purse,
+        journal: Journal,
+        reserve: Reserve,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.sources, self.queries, self.purse, self.journal, self.reserve = sources, queries, purse, journal, reserve
+        self.shelf = Shelf(list(sources), len(queries))
+        for outcome in journal.outcomes():
+            self.shelf.put(outcome)
+        self.purse.spent += sum(journal.spending(), Fraction(0))
+        self._progress = progress or (lambda answers: None)
+        self._workers = Workers()
+        self._down: dict[str, str] = {}
+        self._proved: set[str] = set()
+        self._speeds: dict[str, float | None] = {}
+        self._random = random.Random()  # noqa: S311  # jitter
+        self._calls: dict[int, tuple[Lane, list[Batch], Fraction]] = {}
+
+    def on_progress(self, progress: Callable[[int], None]) -> None:
+        """Have a function called with the number of answers that came."""
+        self._progress = progress
+
+    def close(self) -> None:
+        """Let go of threads and journal."""
+        self._workers.close()
+        self.journal.close()
+
+    def buy(self, wanted: Mapping[str, IntArray]) -> Bought:
+        """Buy an answer of each source for each of its queries, unless it is there already."""
+        bought = Bought()
+        lanes = []
+        for name, rows in wanted.items():
+            missing = self.shelf.missing(name, rows)
+            self._progress(rows.size - missing.size)
+            if name in self._down:
+                bought.unasked[name] = missing
+                continue
+            lane = Lane(self.sources[name], proved=name in self._proved, seconds_a_query=self._speeds.get(name))
+            lane.add(missing)
+            lanes.append(lane)
+        try:
+            self._work(lanes, bought)
+        except KeyboardInterrupt:
+            self._drain(bought)
+            raise
+        self._close_round(wanted, lanes, bought)
+        return bought
+
+    def _work(self, lanes: list[Lane], bought: Bought) -> None:
+        while any(lane.waiting or lane.later for lane in lanes if lane.dead is None) or self._calls:
+            now = time.monotonic()
+            stuck = not self._dispatch(lanes, now) and not self._calls
+            if stuck and all(not lane.later and now >= lane.paused_until for lane in lanes if lane.dead is None):
+                for lane in lanes:
+                    if lane.dead is None and lane.waiting:
+                        bought.unaffordable[lane.source.name] = lane.unbought()
+                break
+            self._collect(lanes, bought)
+
+    def _drain(self, bought: Bought) -> None:
+        """Wait a little for calls under way: their answers are paid."""
+        until = time.monotonic() + PATIENCE
+        while self._calls and time.monotonic() < until:
+            self._collect([], bought)
+
+    def _close_round(self, wanted: Mapping[str, IntArray], lanes: list[Lane], bought: Bought) -> None:
+        for lane in lanes:
+            name = lane.source.name
+            self._speeds[name] = lane.seconds_a_query
+            if lane.proved:
+                self._proved.add(name)
+            if lane.dead is not None:
+                self._down[name] = lane.dead
+                bought.unasked[name] = lane.unbought()
+            failures = self.shelf[name].failures
+            for row in wanted[name][~self.shelf[name].there[wanted[name]]] if failures else ():
+                if int(row) in failures:
+                    bought.failures.setdefault(name, {}).setdefault(int(row), failures[int(row)])
+        bought.down = dict(self._down)
+
+    def _dispatch(self, lanes: list[Lane], now: float) -> bool:
+        """Begin every call that has a place and fits the purse; whether any began."""
+        begun: list[Sent] = []
+        for lane in lanes:
+            lane.wake(now)
+            while lane.ready(now):
+                held = self._hold(lane)
+                if held is None:
+                    break  # no money now; calls under way may give some back
+                begun.append(held)
+                lane.began(now)
+        if not begun:
+            return False
+        self.journal.sent(begun)
+        for call, source, _, _ in begun:
+            lane, batches, _ = self._calls[call]
+            place = source if lane.source.remote else LOCAL
+            self._workers.submit(place, max(1, lane.source.concurrency), self._task(call, lane.source, batches))
+        return True
+
+    def _hold(self, lane: Lane) -> Sent | None:
+        """Hold money for the next call; for a part of it where the whole does not fit."""
+        batches = lane.next_call()
+        while True:
+            rows = np.concatenate([batch.rows for batch in batches])
+            amount = self.reserve(lane.source.name, rows)
+            call = self.journal.new_call()
+            if self.purse.hold(call, amount, rows):
+                self._calls[call] = (lane, batches, amount)
+                return call, lane.source.name, rows, amount
+            if rows.size == 1:
+                lane.waiting.extendleft(reversed(batches))
+                return None
+            if len(batches) > 1:
+                half = len(batches) // 2
+                lane.waiting.extendleft(reversed(batches[half:]))
+                batches = batches[:half]
+            else:
+                half = rows.size // 2
+                lane.waiting.appendleft(Batch(rows[half:], batches[0].tries))
+                batches = [Batch(rows[:half], batches[0].tries)]
+
+    def _task(self, call: int, source: Source, batches: list[Batch]) -> Callable[[], tuple[int, list[Outcome]]]:
+        def task() -> tuple[int, list[Outcome]]:
+            outcomes = []
+            for batch in batches:
+                outcomes.append(source.call(self.queries, batch.rows))
+                if isinstance(outcomes[-1].error, UnavailableError):
+                    break  # the rest would fail too, at a cost
+            return call, outcomes
+
+        return task
+
+    def _collect(self, lanes: list[Lane], bought: Bought) -> None:
+        """Wait for calls to end, or for a time that somebody waits for, and settle."""
+        now = time.monotonic()
+        dues = [lane.later[0][0] for lane in lanes if lane.later and lane.dead is None]
+        dues += [lane.paused_until for lane in lanes if lane.waiting and lane.paused_until > now]
+        # Short waits, so that an interrupt is heard at once on every system.
+        patience = min(0.5, max(0.0, min(dues, default=now + 0.5) - now))
+        ended = []
+        try:
+            ended.append(self._workers.results.get(timeout=patience))
+            while True:
+                ended.append(self._workers.results.get_nowait())
+        except queue.Empty:
+            pass
+        if ended:
+            self._settle(ended, bought)
+
+    def _settle(self, ended: list[tuple[int, list[Outcome]]], bought: Bought) -> None:
+        records = []
+        for call, outcomes in ended:
+            lane, batches, reserved = self._calls.pop(call)
+            known = [self._with_amount(outcome, reserved) for outcome in outcomes]
+            charged = sum((outcome.charged or Fraction(0) for outcome in known), Fraction(0))
+            unanswered = [outcome.rows[~np.isin(outcome.rows, outcome.answered)] for outcome in known]
+            unanswered += [batch.rows for batch in batches[len(known) :]]
+            self.purse.settle(call, charged, np.concatenate(unanswered))
+            lane.under_way -= 1
+            taken = [self._take(lane, batch, outcome, bought) for batch, outcome in zip(batches, known, strict=False)]
+            lane.waiting.extendleft(reversed(batches[len(known) :]))
+            records.append((call, charged, taken))
+        # On the disk before anything follows from it.
+        self.journal.ended(records)
+
+    def _with_amount(self, outcome: Outcome, reserved: Fraction) -> Outcome:
+        """The outcome with the worst case as its amount where nobody knows what was charged."""
+        if outcome.charged is not None:
+            return outcome
+        return replace(outcome, charged=min(self.reserve(outcome.source, outcome.rows), reserved))
+
+    def _take(self, lane: Lane, batch: Batch, outcome: Outcome, bought: Bought) -> Outcome:
+        """Put answers on the shelf, or decide what follows from an error; the outcome to be written down."""
+        error = outcome.error
+        if error is None:
+            self.shelf.put(outcome)
+            lane.learn(outcome)
+            self._progress(batch.rows.size)
+            return outcome
+        reason = str(error).rstrip(".")
+        if isinstance(error, UnavailableError):
+            lane.stop(reason)
+            lane.waiting.appendleft(batch)
+        elif batch.tries < lane.tries_allowed(error):
+            seconds = pause(batch.tries, error.retry_after, self._random) if lane.source.remote else 0.0
+            lane.again(batch, time.monotonic() + seconds)
+            if error.retry_after is not None:
+                lane.paused_until = max(lane.paused_until, time.monotonic() + seconds)
+        elif batch.rows.size > 1 and isinstance(error, CallLostError):
+            # One query may spoil the others' call: look for it.
+            parts = np.array_split(batch.rows, min(PARTS, batch.rows.size))
+            lane.waiting.extend(Batch(part, lane.source.retries) for part in parts)
+        else:
+            bought.fail(lane.source.name, batch.rows, reason)
+            self._progress(batch.rows.size)
+            lane.failed(reason)
+            if not lane.source.remote:
+                # What cannot be computed here now cannot be later: a resumed run need not try, and pay, again.
+                final = replace(outcome, error=None, failures=dict.fromkeys(map(int, batch.rows), reason))
+                self.shelf.put(final)
+                return final
+        return outcome

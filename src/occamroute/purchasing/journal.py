@@ -1,0 +1,197 @@
+"""Journal: every call of a run in one SQLite file, before it is made and after it has ended.
+
+A run that was interrupted goes on from it: answers that are there are not bought again, and calls that were under
+way count as spent at their worst case, since nobody knows whether they were charged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import IntArray
+from occamroute.errors import CallError, JournalError
+from occamroute.purchasing.sources import Outcome
+
+__all__ = ["Journal", "Sent"]
+
+FORMAT = 1
+SCHEMA = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE calls (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, queries BLOB NOT NULL, reserved TEXT NOT NULL,
+    charged TEXT
+);
+CREATE TABLE outcomes (
+    id INTEGER PRIMARY KEY, call INTEGER NOT NULL REFERENCES calls(id), queries BLOB NOT NULL, charged TEXT NOT NULL,
+    costs BLOB NOT NULL, seconds REAL NOT NULL, probabilities BLOB, features BLOB, failures TEXT NOT NULL, error TEXT
+);
+"""
+
+COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
+
+Sent = tuple[int, str, IntArray, Fraction]
+
+
+class Journal:
+    """The calls of one run on disk, or nowhere (``path`` None).
+
+    ``about`` says what the run is: a journal that says something else is refused. Each method is one transaction
+    that is on the disk when it returns.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, str]) -> None:
+        self._path = None if path is None else Path(path)
+        self._calls = 0
+        self._base: sqlite3.Connection | None = None
+        if self._path is None:
+            return
+        if not self._path.parent.is_dir():
+            raise JournalError(self._path, f"the folder {self._path.parent} does not exist")
+        try:
+            self._base = sqlite3.connect(self._path, timeout=0.5, isolation_level=None)
+            # One process owns the file: a second one would pay for the same queries.
+            self._base.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+            self._begin(about)
+        except sqlite3.OperationalError as error:
+            self.close()
+            busy = "locked" in str(error)
+            raise JournalError(self._path, "another process is writing it" if busy else str(error)) from None
+        except sqlite3.DatabaseError:
+            self.close()
+            raise JournalError(self._path, "it is no journal of occamroute, or it is damaged") from None
+        except JournalError:
+            self.close()
+            raise
+
+    def _begin(self, about: Mapping[str, str]) -> None:
+        base = self._open
+        tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        wanted = {"format": str(FORMAT), **about}
+        if not tables:
+            base.executescript("BEGIN EXCLUSIVE;" + SCHEMA)
+            base.executemany("INSERT INTO about VALUES (?, ?)", wanted.items())
+            base.execute("COMMIT")
+            return
+        if "about" not in tables:
+            raise JournalError(self._path, "it is a database of something else")
+        found = dict(base.execute("SELECT name, value FROM about"))
+        for name, value in wanted.items():
+            if found.get(name) != value:
+                raise JournalError(
+                    self._path,
+                    f"it was begun with another {name} ({_short(found.get(name))}, now {_short(value)}); "
+                    "name another journal, or remove this one to begin anew",
+                )
+        self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._base is None:
+            raise JournalError(self._path, "it is closed")
+        return self._base
+
+    def new_call(self) -> int:
+        """The number of the next call."""
+        self._calls += 1
+        return self._calls
+
+    def sent(self, calls: Iterable[Sent]) -> None:
+        """Write down calls that are about to be made, with the most that each can cost."""
+        if self._base is not None:
+            rows = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in calls]
+            self._base.execute("BEGIN IMMEDIATE")
+            self._base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", rows)
+            self._base.execute("COMMIT")
+
+    def ended(self, calls: Iterable[tuple[int, Fraction, list[Outcome]]]) -> None:
+        """Write down what calls came to, and what they were charged in all."""
+        if self._base is None:
+            return
+        self._base.execute("BEGIN IMMEDIATE")
+        for call, charged, outcomes in calls:
+            self._base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
+            self._base.executemany(
+                f"INSERT INTO outcomes (call, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})",  # noqa: S608
+                [(call, *_record(outcome)) for outcome in outcomes],
+            )
+        self._base.execute("COMMIT")
+
+    def note(self, name: str, value: str) -> None:
+        """Write down a fact of the run, once."""
+        if self._base is not None:
+            self._base.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+
+    def noted(self, name: str) -> str | None:
+        """A fact that was written down, or None."""
+        if self._base is None:
+            return None
+        found = self._base.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Everything that calls came to so far, in the order in which it was written."""
+        base = self._base
+        if base is None:
+            return
+        columns = ", ".join(f"outcomes.{column}" for column in COLUMNS)
+        query = f"SELECT source, {columns} FROM outcomes JOIN calls ON calls.id = call ORDER BY outcomes.id"  # noqa: S608
+        for source, queries, charged, costs, seconds, probabilities, features, failures, error in base.execute(query):
+            rows = np.frombuffer(queries, np.int64)
+            yield Outcome(
+                source=source,
+                rows=rows,
+                charged=Fraction(charged),
+                costs=np.frombuffer(costs, np.float64),
+                seconds=seconds,
+                probabilities=_table(probabilities, rows.size),
+                features=_table(features, rows.size),
+                failures={int(row): reason for row, reason in json.loads(failures).items()},
+                error=None if error is None else CallError(error),
+            )
+
+    def spending(self) -> tuple[Fraction, Fraction]:
+        """What ended calls were charged, and the most that calls without an end can have cost."""
+        if self._base is None:
+            return Fraction(0), Fraction(0)
+        ended = lost = Fraction(0)
+        for reserved, charged in self._base.execute("SELECT reserved, charged FROM calls"):
+            ended += Fraction(charged) if charged is not None else 0
+            lost += Fraction(reserved) if charged is None else 0
+        return ended, lost
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+
+def _bytes(array: npt.NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def _record(outcome: Outcome) -> tuple[Any, ...]:
+    tables = [None if table is None else _bytes(table) for table in (outcome.probabilities, outcome.features)]
+    error = None if outcome.error is None else str(outcome.error)
+    return (
+        _bytes(outcome.rows.astype(np.int64)), str(outcome.charged or Fraction(0)), _bytes(outcome.costs),
+        outcome.seconds, *tables, json.dumps(outcome.failures), error,
+    )  # fmt: skip
+
+
+def _table(content: bytes | None, rows: int) -> Any:
+    return None if content is None else np.frombuffer(content, np.float64).reshape(rows, -1)
+
+
+def _short(value: str | None) -> str:
+    text = "nothing" if value is None else value
+    return text if len(text) <= 40 else text[:37] + "…"

@@ -1,0 +1,151 @@
+"""Lane: the calls of one source that wait, are under way, or are to be made again later."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import IntArray
+from occamroute.errors import CallError, CallRefusedError
+from occamroute.purchasing.sources import Outcome, Source
+
+__all__ = ["Batch", "Lane", "Workers"]
+
+# Work that computes here is written down about once a second: no oftener, to cost nothing, and no more rarely, so
+# that little is lost when the process dies.
+SECONDS_A_CALL = 1.0
+# So many calls that failed for good, with none that succeeded in between: the source is down.
+FAILURES_IN_A_ROW = 5
+LONGEST_PAUSE = 60.0
+# So many times as often is a call tried again that was turned away free of charge.
+PATIENCE = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Queries for one call, and how often that was tried."""
+
+    rows: IntArray
+    tries: int = 0
+
+
+@dataclass
+class Lane:
+    """The calls of one source."""
+
+    source: Source
+    waiting: deque[Batch] = field(default_factory=deque)
+    later: list[tuple[float, int, Batch]] = field(default_factory=list)
+    under_way: int = 0
+    proved: bool = False
+    dead: str | None = None
+    paused_until: float = 0.0
+    failed_in_a_row: int = 0
+    seconds_a_query: float | None = None
+    _numbers: int = 0
+
+    def add(self, rows: IntArray) -> None:
+        """Let queries wait, in batches."""
+        size = self.source.batch_size
+        self.waiting.extend(Batch(rows[start : start + size]) for start in range(0, rows.size, size))
+
+    def again(self, batch: Batch, due: float) -> None:
+        """Let a batch wait until a moment in time."""
+        self._numbers += 1
+        heapq.heappush(self.later, (due, self._numbers, Batch(batch.rows, batch.tries + 1)))
+
+    def wake(self, now: float) -> None:
+        """Let batches whose time has come wait for a free place."""
+        while self.later and self.later[0][0] <= now:
+            self.waiting.append(heapq.heappop(self.later)[2])
+
+    def ready(self, now: float) -> bool:
+        """Whether a call may begin now."""
+        places = max(1, self.source.concurrency) if self.proved else 1
+        return self.dead is None and bool(self.waiting) and self.under_way < places and now >= self.paused_until
+
+    def began(self, now: float) -> None:
+        """A call begins: mind the rate that the source allows."""
+        self.under_way += 1
+        if self.source.per_minute:
+            self.paused_until = max(self.paused_until, now) + 60.0 / self.source.per_minute
+
+    def next_call(self) -> list[Batch]:
+        """The batches of the next call: one, or as many as take about a second where the source computes here."""
+        most = 1
+        if not self.source.remote and self.seconds_a_query is not None:
+            seconds = max(self.seconds_a_query * self.source.batch_size, 1e-6)
+            most = max(1, min(int(SECONDS_A_CALL / seconds), 4096))
+        return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+
+    def tries_allowed(self, error: CallError) -> int:
+        """How often to try again: what was turned away by a source that works costs nothing but time."""
+        patient = self.proved and isinstance(error, CallRefusedError)
+        return self.source.retries * (PATIENCE if patient else 1)
+
+    def failed(self, reason: str) -> None:
+        """A call failed for good; after several in a row the source is down."""
+        self.failed_in_a_row += 1
+        if self.failed_in_a_row >= FAILURES_IN_A_ROW and (self.source.remote or not self.proved):
+            self.stop(reason)
+
+    def stop(self, reason: str) -> None:
+        """Make no more calls of this source."""
+        self.dead = reason
+
+    def unbought(self) -> IntArray:
+        """The queries that still wait."""
+        batches = [*self.waiting, *(batch for _, _, batch in self.later)]
+        self.waiting.clear()
+        self.later.clear()
+        return np.concatenate([batch.rows for batch in batches]) if batches else np.empty(0, np.int64)
+
+    def learn(self, outcome: Outcome) -> None:
+        """Remember how fast it is and that it works."""
+        self.proved, self.failed_in_a_row = True, 0
+        latest = outcome.seconds / max(1, outcome.rows.size)
+        self.seconds_a_query = latest if self.seconds_a_query is None else 0.5 * (self.seconds_a_query + latest)
+
+
+def pause(tries: int, asked: float | None, draw: random.Random) -> float:
+    """Seconds to wait before the next try: doubling, with jitter, and no less than the other side asked for."""
+    own = min(LONGEST_PAUSE, 0.25 * 2.0**tries) * draw.uniform(0.5, 1.0)
+    return own if asked is None else min(LONGEST_PAUSE, max(0.0, asked) + own * 0.1)
+
+
+class Workers:
+    """Threads that make calls: one for all that computes here, and as many as it allows for each remote source.
+
+    They are daemons: a call that never returns does not keep the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self.results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tasks: dict[str, queue.SimpleQueue[Any]] = {}
+        self._threads: dict[str, int] = {}
+
+    def submit(self, lane: str, most: int, task: Callable[[], Any]) -> None:
+        """Have a task done; its result goes to ``results``."""
+        tasks = self._tasks.setdefault(lane, queue.SimpleQueue())
+        tasks.put(task)
+        if self._threads.get(lane, 0) < most:
+            self._threads[lane] = self._threads.get(lane, 0) + 1
+            threading.Thread(target=self._work, args=(tasks,), name=f"occamroute-{lane}", daemon=True).start()
+
+    def _work(self, tasks: queue.SimpleQueue[Any]) -> None:
+        while (task := tasks.get()) is not None:
+            self.results.put(task())
+
+    def close(self) -> None:
+        """Let the threads end when they have nothing more to do."""
+        for lane, tasks in self._tasks.items():
+            for _ in range(self._threads[lane]):
+                tasks.put(None)

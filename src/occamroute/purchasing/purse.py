@@ -1,0 +1,81 @@
+"""Purse: the money of one run, counted exactly; what may be charged is held before a call is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from occamroute._arrays import IntArray
+from occamroute._money import rounded_up
+from occamroute.errors import BudgetExceededError
+
+__all__ = ["Purse"]
+
+# A call has ended, one way or the other, long before a ledger gives up on its hold.
+LEASE_SECONDS = 3600.0
+
+
+@dataclass
+class Purse:
+    """A cap (None: none), what was spent, what is held for calls under way, and what is kept for other queries.
+
+    ``spent + held + kept`` never passes the cap by a new hold. ``floors`` (n,), in whole units of ``unit``, is what
+    each query that is still open must keep for its cheapest answer, so that no dear call takes the last query's
+    money. An outside ``ledger`` must agree to every hold too.
+    """
+
+    cap: Fraction | None
+    spent: Fraction = Fraction(0)
+    held: Fraction = Fraction(0)
+    kept: Fraction = Fraction(0)
+    floors: IntArray | None = None
+    unit: Fraction = Fraction(1)
+    ledger: Any = None
+    run: str = ""
+    _holds: dict[int, tuple[Fraction, Any]] = field(default_factory=dict, repr=False)
+
+    def keep(self, floors: IntArray | None, unit: Fraction) -> None:
+        """From now on keep this for each query, while it is open and not under way."""
+        self.floors, self.unit = floors, unit
+        self.kept = Fraction(0) if floors is None else int(floors.sum()) * unit
+
+    @property
+    def left(self) -> Fraction | None:
+        """What is neither spent nor held."""
+        return None if self.cap is None else self.cap - self.spent - self.held
+
+    def admits(self, amount: Fraction, rows: IntArray) -> bool:
+        """Whether a call for these queries fits, with what it can cost at most."""
+        if self.cap is None:
+            return True
+        return self.spent + self.held + self.kept - self._floor(rows) + amount <= self.cap
+
+    def hold(self, call: int, amount: Fraction, rows: IntArray) -> bool:
+        """Hold the most that a call can cost; False if the cap, or the ledger's, has no room for it."""
+        if not self.admits(amount, rows):
+            return False
+        lease = None
+        if self.ledger is not None:
+            try:
+                lease = self.ledger.reserve(rounded_up(amount), key=f"{self.run}/{call}", lease_seconds=LEASE_SECONDS)
+            except BudgetExceededError:
+                return False
+        self.held += amount
+        self.kept -= self._floor(rows)
+        self._holds[call] = (amount, lease)
+        return True
+
+    def settle(self, call: int, charged: Fraction, unanswered: IntArray) -> None:
+        """Turn a hold into what was really charged; queries without an answer keep their floor again."""
+        amount, lease = self._holds.pop(call)
+        self.held -= amount
+        self.spent += charged
+        self.kept += self._floor(unanswered)
+        if lease is not None and charged:
+            self.ledger.settle(lease, rounded_up(charged))
+        elif lease is not None:
+            self.ledger.release(lease)
+
+    def _floor(self, rows: IntArray) -> Fraction:
+        return Fraction(0) if self.floors is None else int(self.floors[rows].sum()) * self.unit

@@ -1,0 +1,220 @@
+"""Source: one member of a pool as a buyer sees it, and what one call of it came to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute._money import exact, money
+from occamroute.errors import CallError, CallLostError, InvalidInputError, UnavailableError
+from occamroute.pool import Answers, Measured, PerToken, Pool, selected
+
+__all__ = ["Outcome", "Source", "sources_of"]
+
+BATCH = 256
+RETRIES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one call came to: answers for ``rows``, or an error; ``charged`` in all, ``costs`` (n,) by query.
+
+    ``charged`` is None where nobody knows: the worst case then counts. ``failures`` says by query number why one
+    has no answer although the call as such succeeded.
+    """
+
+    source: str
+    rows: IntArray
+    charged: Fraction | None
+    costs: FloatArray
+    seconds: float = 0.0
+    probabilities: FloatArray | None = None
+    features: FloatArray | None = None
+    failures: dict[int, str] = field(default_factory=dict)
+    error: CallError | None = None
+
+    @property
+    def answered(self) -> IntArray:
+        """The queries that have an answer."""
+        if self.error is not None:
+            return self.rows[:0]
+        return self.rows if not self.failures else self.rows[[int(row) not in self.failures for row in self.rows]]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One member of a pool: a classifier with so many ``classes``, or (0 classes) an extractor."""
+
+    member: Any
+    classes: int
+
+    @cached_property
+    def name(self) -> str:
+        """Its name in the pool."""
+        return str(self.member.name)
+
+    @cached_property
+    def batch_size(self) -> int:
+        """The most queries that one call takes."""
+        return max(1, int(getattr(self.member, "batch_size", None) or BATCH))
+
+    @cached_property
+    def concurrency(self) -> int:
+        """How many calls may be under way; 0: it computes here, one call after the other."""
+        return max(0, int(getattr(self.member, "concurrency", None) or 0))
+
+    @property
+    def remote(self) -> bool:
+        """Whether its calls go elsewhere."""
+        return self.concurrency > 0
+
+    @cached_property
+    def retries(self) -> int:
+        """How often a call that failed is made again."""
+        given = getattr(self.member, "retries", None)
+        return int(given) if given is not None else (RETRIES if self.remote else 0)
+
+    @cached_property
+    def per_minute(self) -> float | None:
+        """How many calls may begin in a minute."""
+        return getattr(self.member, "per_minute", None)
+
+    @property
+    def timed(self) -> bool:
+        """Whether a call costs what its seconds cost."""
+        return isinstance(self.member.cost, Measured)
+
+    @property
+    def fixed(self) -> Fraction | None:
+        """What each query costs, if that is known beforehand and the same for all."""
+        cost = self.member.cost
+        uncertain = isinstance(cost, Measured | PerToken) or hasattr(self.member, "max_cost")
+        return None if uncertain else exact(cost)
+
+    def most(self, queries: Any) -> list[Fraction] | None:
+        """The most that each query can cost, exactly; None where only time will tell."""
+        if hasattr(self.member, "max_cost"):
+            amounts = list(self.member.max_cost(queries))
+            return [money(_plain(amount), f"max_cost of {self.name!r}") for amount in amounts]
+        fixed = self.fixed
+        return None if fixed is None else [fixed] * len(queries)
+
+    def call(self, queries: Any, rows: IntArray) -> Outcome:
+        """One call for some of the queries; whatever goes wrong is in the outcome."""
+        given = selected(queries, rows)
+        begun = time.perf_counter()
+        try:
+            answers = self._ask(given)
+        except CallError as error:
+            return self._failed(rows, error, time.perf_counter() - begun)
+        except InvalidInputError as error:  # it says of itself that it cannot be used like this
+            return self._failed(rows, UnavailableError(str(error)), time.perf_counter() - begun)
+        except BaseException as error:  # noqa: BLE001  # anything may come out of somebody's model, on a worker's thread
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            return self._failed(rows, CallLostError(words[:300]), time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        try:
+            return self._outcome(answers, rows, seconds)
+        except InvalidInputError as error:
+            return self._failed(rows, UnavailableError(str(error)), seconds)
+
+    def _ask(self, queries: Any) -> Any:
+        member, timeout = self.member, getattr(self.member, "timeout", None)
+        if not self.classes:
+            return member.extract(queries)
+        if hasattr(member, "answer"):
+            return member.answer(queries, timeout=timeout)
+        if hasattr(member, "predict_proba"):
+            return member.predict_proba(queries)
+        return _loop().run(member.aanswer(queries, timeout=timeout))
+
+    def _failed(self, rows: IntArray, error: CallError, seconds: float) -> Outcome:
+        nothing = not isinstance(error, CallLostError)
+        charged = Fraction(0) if nothing and self.remote else None
+        if self.timed:
+            charged = self.member.cost.of(seconds)
+        return Outcome(self.name, rows, charged, np.zeros(rows.size), seconds, error=error)
+
+    def _outcome(self, given: Any, rows: IntArray, seconds: float) -> Outcome:
+        failures: dict[int, str] = {}
+        features = probabilities = None
+        if self.classes:
+            answers = given if isinstance(given, Answers) else Answers(given, ())
+            failures = {int(rows[row]): str(reason) for row, reason in answers.failures.items()}
+            probabilities = self._table(answers.probabilities, rows, self.classes, failures)
+            if answers.features is not None:
+                features = self._table(answers.features, rows, None, failures)
+        else:
+            features = self._table(given, rows, None, failures)
+        charged, costs = self._charged(given, rows, seconds)
+        return Outcome(self.name, rows, charged, costs, seconds, probabilities, features, failures)
+
+    def _charged(self, given: Any, rows: IntArray, seconds: float) -> tuple[Fraction, FloatArray]:
+        if self.timed:
+            total: Fraction = self.member.cost.of(seconds)
+            return total, np.full(rows.size, float(total / rows.size))
+        if not isinstance(given, Answers):
+            return exact(self.member.cost) * rows.size, np.full(rows.size, float(self.member.cost))
+        listed: Sequence[Any] = list(np.asarray(given.cost, object).reshape(-1))
+        if len(listed) != rows.size:
+            raise InvalidInputError(f"{self.name!r} must state {rows.size} costs, one a query, got {len(listed)}.")
+        amounts = [money(_plain(amount), f"cost stated by {self.name!r}") for amount in listed]
+        return sum(amounts, Fraction(0)), np.array([float(amount) for amount in amounts])
+
+    def _table(self, given: Any, rows: IntArray, columns: int | None, failures: dict[int, str]) -> FloatArray:
+        """Numbers (n, columns); a row that holds no sensible ones becomes a failure."""
+        what = "features" if columns is None else "probabilities"
+        try:
+            table = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInputError(f"{self.name!r} must give {what} as numbers, one row a query.") from None
+        if table.ndim != 2 or table.shape[0] != rows.size or (columns is not None and table.shape[1] != columns):
+            wanted = f"({rows.size}, {'d' if columns is None else columns})"
+            raise InvalidInputError(f"{self.name!r} must give {what} of shape {wanted}, got {table.shape}.")
+        bad = np.asarray(~np.isfinite(table).all(axis=1))
+        if columns is not None:
+            bad |= (table.min(axis=1) < 0.0) | (table.sum(axis=1) <= 0.0)
+        for row in rows[bad]:
+            failures.setdefault(int(row), f"{what} that are NaN, infinite, negative or all zero")
+        return np.where(bad[:, None], 0.0, table) if bad.any() else table
+
+
+def _plain(amount: Any) -> Any:
+    return amount.item() if isinstance(amount, np.generic) else amount
+
+
+def sources_of(pool: Pool) -> dict[str, Source]:
+    """Every member of a pool by its name."""
+    made = {one.name: Source(one, len(pool.classes)) for one in pool.classifiers}
+    return made | {one.name: Source(one, 0) for one in pool.extractors}
+
+
+class _Loop:
+    """An event loop on a thread of its own, for classifiers that are only offered as coroutines."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="occamroute-loop", daemon=True).start()
+
+    def run(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+_loops: list[_Loop] = []
+_lock = threading.Lock()
+
+
+def _loop() -> _Loop:
+    with _lock:
+        if not _loops:
+            _loops.append(_Loop())
+    return _loops[0]
