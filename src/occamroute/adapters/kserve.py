@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from urllib.parse import quote
 
 import numpy as np
@@ -116,19 +116,30 @@ class KServeClassifier(RemoteClassifier):
             return Answers(self._unknowing(1), [Fraction(0)], {0: refusal})
         half = len(queries) // 2
         first = await self._answered(queries[:half], tensors, end)
-        second = await self._answered(queries[half:], tensors, end)
+        charged = [*np.asarray(first.cost, object)]
+        try:
+            second = await self._answered(queries[half:], tensors, end)
+        except (CallRefusedError, UnavailableError) as error:
+            if not any(charged):
+                raise
+            raise CallLostError(*error.args) from None  # nothing for this half, but something for the other
         failures = {**first.failures, **{row + half: why for row, why in second.failures.items()}}
         table = np.concatenate([first.probabilities, second.probabilities])
-        return Answers(table, [*np.asarray(first.cost, object), *np.asarray(second.cost, object)], failures)
+        return Answers(table, [*charged, *np.asarray(second.cost, object)], failures)
 
     def _read(self, reply: Reply, rows: int, tensors: Tensors) -> Answers:
         body = reply.json()
         outputs = body.get("outputs") if isinstance(body, dict) else None
-        listed = [entry for entry in outputs if isinstance(entry, dict)] if isinstance(outputs, list) else []
-        named = [entry for entry in listed if tensors.output in (None, entry.get("name"))]
+        try:
+            named = {str(entry["name"]): np.array(entry["data"]).reshape(-1) for entry in outputs or ()}
+        except (TypeError, KeyError, ValueError):
+            named = {}
         if not named:
-            self.endpoint.lost(f"{reply.status}, but no output {tensors.output or ''}".rstrip())
-        table = self._table(named[0].get("data"), rows)
+            self.endpoint.lost(f"{reply.status}, but no output")
+        name = next(iter(named)) if tensors.output is None else tensors.output
+        if name not in named:
+            self._stop(f"its model gives {', '.join(list(named)[:8])!s:.200}, but no {name!r}")
+        table = self._table(named[name], rows)
         sound = np.isfinite(table).all(axis=1) & (table >= 0.0).all(axis=1) & table.any(axis=1)
         failures = {int(row): self._doubt(table[row]) for row in np.flatnonzero(~sound)}
         table[list(failures)] = self._unknowing(len(failures))
@@ -139,23 +150,24 @@ class KServeClassifier(RemoteClassifier):
         )
         return Answers(table, [each] * rows, failures)
 
-    def _table(self, data: Any, rows: int) -> FloatArray:
-        """Probabilities (n, classes) from an output's data, flat or nested."""
-        try:
-            values = np.array(data).reshape(-1)
-        except ValueError:
-            values = np.empty(0)
-        if values.size == rows != rows * len(self.classes):
+    def _table(self, values: npt.NDArray[Any], rows: int) -> FloatArray:
+        """Probabilities (n, classes) from the values of an output."""
+        number = len(self.classes)
+        if values.size == rows and number > 1:
             return np.array([[float(str(value) == label) for label in self.classes] for value in values.tolist()])
-        if values.size != rows * len(self.classes) or values.dtype.kind not in "fiub":
-            # The same would come again, and cost again: this call is the last.
-            self._unusable = (
-                f"{self.name!r} gives {values.size} values for {rows} queries: it needs one for each of "
-                f"{len(self.classes)} classes, so name the right output, or other classes"
+        if values.dtype.kind not in "fiub":
+            self.endpoint.lost("its output holds no numbers")
+        if values.size != rows * number:
+            self._stop(
+                f"its output has {values.size} values for {rows} queries, not {number}, one for each class, a query"
             )
-            self.endpoint.lost(self._unusable.partition(" ")[2])
         table = values.reshape(rows, -1).astype(np.float64)
         return softmax(table) if self.activation == "logits" and np.isfinite(table).all() else table
+
+    def _stop(self, problem: str) -> NoReturn:
+        """Gives up: the same would come again, and cost again. What this call cost, nobody knows."""
+        self._unusable = f"{self.name!r} cannot be used: {problem}; give another output, or other classes"
+        self.endpoint.lost(problem)
 
     def _doubt(self, row: FloatArray) -> str:
         """Why a row is no answer."""
