@@ -220,5 +220,8 @@ def _root(error: BaseException) -> str:
         at = at.__cause__ or at.__context__  # type: ignore[assignment]  # one of them is there
         if isinstance(at, OSError) and at.strerror:
             deepest = at
-    text = deepest.strerror if isinstance(deepest, OSError) and deepest.strerror else str(deepest)
+    text = str(deepest)
+    if isinstance(deepest, OSError) and deepest.strerror:
+        # asyncio puts words of its own in the place of the system's.
+        text = os.strerror(deepest.errno or 0) if isinstance(deepest, ConnectionError) else deepest.strerror
     return (text or type(deepest).__name__).rstrip(".")

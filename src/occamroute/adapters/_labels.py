@@ -77,11 +77,11 @@ class Labels:
         if start < 0 or not said:
             return self.certain(answer)
         row, least = self._walked(answer, tokens, start)
+        if not row[answer] > 0.0:  # said, and yet impossible: such numbers tell nothing
+            return self.certain(answer)
         unnamed = row == 0.0
         if unnamed.any():
             row[unnamed] = min(max(1.0 - row.sum(), 0.0) / unnamed.sum(), least)
-        if not row.sum() > 0.0:
-            return self.certain(answer)
         if row.argmax() != answer:  # drawn at random rather than the likeliest, or spelled in several ways
             row[answer] = row.max() * (1.0 + 1e-6)
         normal: FloatArray = row / row.sum()
