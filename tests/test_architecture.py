@@ -18,28 +18,38 @@ PACKAGE = ROOT / "src" / "occamroute"
 ORDER: list[set[str]] = [
     {"__main__"},
     {"cli", "testing"},
-    {"reporting"},
+    {"recipes", "reporting"},
     {"evaluation"},
     {"datasets"},
     {"planning"},
     {"estimation"},
     {"profiles", "knapsack", "neighbors"},
-    {"executors"},
+    {"adapters", "executors"},
     {"tables"},
+    {"pool"},
     {"storage", "charts"},
     {"_money"},
-    {"_arrays", "_compiled"},
+    {"_arrays", "_compiled", "_optional"},
     {"errors", "_version"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli"},
-    "sklearn": {"estimation"},
+    "sklearn": {"adapters", "estimation"},
     "numba": {"_compiled"},
     "pyarrow": {"storage", "tables"},
     "scipy": {"knapsack", "planning"},
     "threadpoolctl": {"executors"},
+    "onnxruntime": {"adapters"},
+    "PIL": {"adapters"},
+    "safetensors": {"adapters", "recipes"},
+    "sentence_transformers": {"adapters"},
+    "skops": {"adapters"},
+    "timm": {"adapters"},
+    "torch": {"adapters", "recipes"},
+    "torchvision": {"adapters"},
+    "transformers": {"adapters"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -56,6 +66,9 @@ def imported_modules(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the direction"
             modules.add(node.module or "")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "require":
+            # An optional library, imported when it is needed.
+            modules |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
     return modules
 
 

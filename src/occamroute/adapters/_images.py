@@ -14,7 +14,7 @@ from occamroute._arrays import FloatArray
 from occamroute._optional import require
 from occamroute.errors import InvalidInputError
 
-__all__ = ["Interpolation", "Preparation", "prepared"]
+__all__ = ["Interpolation", "Preparation", "opened", "prepared"]
 
 Interpolation = Literal["bilinear", "bicubic"]
 
@@ -55,23 +55,11 @@ class Preparation:
         return made
 
     def pixels(self, image: Any) -> FloatArray:
-        """The image (PIL, or uint8 of shape (H, W) or (H, W, 3); a path or the bytes of a file) as (3, S, S)."""
-        pillow = require("PIL.Image", extra="torch", what="reading images")
-        if isinstance(image, str | Path):
-            with pillow.open(image) as file:
-                return self._pixels(file.convert("RGB"), pillow)
-        if isinstance(image, bytes):
-            with pillow.open(io.BytesIO(image)) as file:
-                return self._pixels(file.convert("RGB"), pillow)
-        return self._pixels(
-            (pillow.fromarray(image) if isinstance(image, np.ndarray) else image).convert("RGB"), pillow
-        )
-
-    def _pixels(self, image: Any, pillow: Any) -> FloatArray:
+        """A PIL image in RGB as (3, image_size, image_size)."""
         width, height = image.size
         short = min(width, height)
         size = (max(1, int(self.resize * width / short)), max(1, int(self.resize * height / short)))
-        image = image.resize(size, getattr(pillow.Resampling, self.interpolation.upper()))
+        image = image.resize(size, getattr(_pillow().Resampling, self.interpolation.upper()))
         left, top = round((size[0] - self.image_size) / 2), round((size[1] - self.image_size) / 2)
         image = image.crop((left, top, left + self.image_size, top + self.image_size))
         mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
@@ -89,20 +77,36 @@ def prepared(queries: Any, how: Preparation) -> tuple[FloatArray, dict[int, str]
         return _numbers(queries), {}
     if len(queries) and isinstance(queries[0], np.ndarray | list | tuple | float) and not _is_image(queries[0]):
         return _numbers(queries), {}
-    rows, failures = [], {}
+    images, failures = opened(queries)
+    blank = np.zeros((3, how.image_size, how.image_size), np.float32)
+    rows = [blank if row in failures else how.pixels(image) for row, image in enumerate(images)]
+    return np.stack(rows) if rows else blank[None][:0], failures
+
+
+def opened(queries: Any) -> tuple[list[Any], dict[int, str]]:
+    """PIL images in RGB, and by row why one could not be read (such rows are None)."""
+    images: list[Any] = []
+    failures: dict[int, str] = {}
     for row, query in enumerate(queries):
         try:
-            rows.append(how.pixels(query))
-        except (
-            OSError,
-            ValueError,
-            SyntaxError,
-            TypeError,
-            AttributeError,
-        ) as error:  # all that Pillow says of bad files
+            images.append(_opened(query))
+        except (OSError, ValueError, SyntaxError, TypeError, AttributeError) as error:  # what Pillow says of bad files
             failures[row] = f"no readable image: {' '.join(str(error).split()) or type(error).__name__}"
-            rows.append(np.zeros((3, how.image_size, how.image_size), np.float32))
-    return np.stack(rows) if rows else np.zeros((0, 3, how.image_size, how.image_size), np.float32), failures
+            images.append(None)
+    return images, failures
+
+
+def _opened(image: Any) -> Any:
+    if isinstance(image, np.ndarray):
+        return _pillow().fromarray(image).convert("RGB")
+    if isinstance(image, str | Path | bytes):
+        with _pillow().open(io.BytesIO(image) if isinstance(image, bytes) else image) as file:
+            return file.convert("RGB")
+    return image.convert("RGB")
+
+
+def _pillow() -> Any:
+    return require("PIL.Image", extra="torch", what="reading images")
 
 
 def _is_image(query: Any) -> bool:

@@ -12,7 +12,7 @@ from occamroute.adapters._images import Preparation
 from occamroute.adapters.callable import found
 from occamroute.errors import InvalidInputError, StorageError
 
-__all__ = ["built", "last_linear", "require_torch", "require_torchvision", "with_head"]
+__all__ = ["built", "last_linear", "require_torch", "require_torchvision", "torch_device", "with_head"]
 
 WHAT = "a classifier of kind torch"
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
@@ -191,3 +191,16 @@ def with_head(module: Any, path: Path) -> Any:
         return new
     module.set_submodule(name, new)
     return module
+
+
+def torch_device(name: str) -> Any:
+    """The device that a name means: "cpu", "cuda", or "auto" for the better one that is there."""
+    torch = require_torch()
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInputError(f"device must be one that torch has here, 'cpu' or 'auto', got {name!r}.") from error
+    return device

@@ -10,7 +10,7 @@ from occamroute.adapters._files import exactly_one
 from occamroute.adapters._images import Interpolation, Preparation, prepared
 from occamroute.adapters._local import Block, LocalClassifier
 from occamroute.adapters._tables import columns_of, in_columns, softmax, with_columns
-from occamroute.adapters._torch_models import built, last_linear, require_torch, with_head
+from occamroute.adapters._torch_models import built, last_linear, require_torch, torch_device, with_head
 from occamroute.errors import InvalidInputError
 from occamroute.pool import Cost
 
@@ -62,7 +62,7 @@ class TorchClassifier(LocalClassifier):
             how = Preparation()
         self._how = how.changed(image_size=image_size, resize=resize, mean=mean, std=std, interpolation=interpolation)
         self._columns = columns_of(name, labels or classes, classes)
-        self._device = _device(self._torch, device)
+        self._device = torch_device(device)
         module = module if head is None else with_head(module, Path(head))
         self._module = module.to(self._device).eval()
         self._seen = threading.local()
@@ -83,14 +83,3 @@ class TorchClassifier(LocalClassifier):
     def _remember(self, _layer: Any, inputs: tuple[Any, ...], _output: Any) -> None:
         # By thread: two calls at the same time must not get each other's features.
         self._seen.embedding = inputs[0].flatten(1).float().cpu().numpy()
-
-
-def _device(torch: Any, name: str) -> Any:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidInputError(f"device must be one that torch has here, 'cpu' or 'auto', got {name!r}.") from error
-    return device
