@@ -72,11 +72,9 @@ def profile(
             progress(done, total)
 
     reserve = _reserve(sources, queries) if budget is not None or ledger is not None else lambda name, rows: Fraction(0)
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, progress=tick)
+    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, progress=tick, careful=False)
     try:
         everything = np.arange(len(queries))
-        for name in wanted:
-            _warm_up(sources[name], buyer, everything)
         bought = buyer.buy(dict.fromkeys(wanted, everything))
         _require_answers(bought, buyer, wanted, purse)
         stocks = {name: buyer.shelf[name] for name in wanted}
@@ -109,13 +107,6 @@ def _reserve(sources: dict[str, Source], queries: Any) -> Callable[[str, IntArra
         return Fraction(0) if amounts is None else sum((amounts[int(row)] for row in rows), Fraction(0))
 
     return reserve
-
-
-def _warm_up(source: Source, buyer: Buyer, rows: IntArray) -> None:
-    """Call what is to be timed once, so that loading and compiling are not counted."""
-    missing = buyer.shelf.missing(source.name, rows)
-    if source.timed and missing.size:
-        source.call(buyer.queries, missing[: source.batch_size])
 
 
 def _require_answers(bought: Bought, buyer: Buyer, wanted: list[str], purse: Purse) -> None:

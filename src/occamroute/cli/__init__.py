@@ -14,11 +14,14 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
     from occamroute.cli._app import app
-    from occamroute.errors import BudgetTooSmallError, CertificateError, OccamError
+    from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, OccamError
 
     try:
         app()
     except OccamError as error:
         sys.stderr.write(f"occamroute: {error}\n")
-        codes = {BudgetTooSmallError: 3, CertificateError: 4}
+        codes = {BudgetTooSmallError: 3, CertificateError: 4, BudgetExceededError: 4}
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
+    except KeyboardInterrupt:
+        sys.stderr.write("occamroute: interrupted; the same command goes on where this one stopped.\n")
+        sys.exit(130)

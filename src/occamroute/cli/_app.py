@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from occamroute._version import __version__
+from occamroute.cli.classify import classify, execute
 from occamroute.cli.compare import compare
 from occamroute.cli.demo import demo
 from occamroute.cli.frontier import frontier
 from occamroute.cli.plan import plan
+from occamroute.cli.pool import pool
+from occamroute.cli.profile import profile
 from occamroute.cli.study import study
 from occamroute.cli.verify import verify
 
@@ -42,8 +45,12 @@ def _options(
 
 
 app.command()(demo)
+app.add_typer(pool, name="pool")
+app.command()(profile)
 app.command()(plan)
 app.command()(frontier)
 app.command()(study)
 app.command()(compare)
+app.command()(classify)
+app.command()(execute)
 app.command()(verify)

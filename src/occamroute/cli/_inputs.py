@@ -11,7 +11,19 @@ if TYPE_CHECKING:
     from occamroute.planning.estimates import Estimate
     from occamroute.profiles import Profile
 
-__all__ = ["Budget", "Features", "Json", "ProfilePath", "Seed", "estimated", "load_profile"]
+__all__ = [
+    "Budget",
+    "DataPath",
+    "Features",
+    "Json",
+    "LabelColumn",
+    "PoolPath",
+    "ProfilePath",
+    "QueryColumn",
+    "Seed",
+    "estimated",
+    "load_profile",
+]
 
 ProfilePath = Annotated[str, typer.Argument(help="A saved profile (.parquet), or the name of a shipped one: cifar10.")]
 Features = Annotated[
@@ -19,6 +31,17 @@ Features = Annotated[
     typer.Argument(help="The queries' features: .parquet, .csv or .npy. A column 'id' names the rows."),
 ]
 Budget = Annotated[str, typer.Option(help="Total for all queries, in the unit of the costs, extraction included.")]
+PoolPath = Annotated[str, typer.Argument(help="The pool file, occamroute.toml.")]
+DataPath = Annotated[
+    str,
+    typer.Argument(
+        help="The queries: .csv, .tsv, .jsonl (or .gz of these), .parquet, .npz, .npy, or a folder of images."
+    ),
+]
+QueryColumn = Annotated[
+    str | None, typer.Option(help="Column with the queries; by default text, query, image or path, or all numbers.")
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels; by default label, class or target.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
 

@@ -28,7 +28,7 @@ from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.sources import Outcome, Source, sources_of
 from occamroute.purchasing.terms import checked_queries, content_hash, price_list, query_ids_of
 
-__all__ = ["Stages", "classify", "execute", "fitted"]
+__all__ = ["Stages", "classify", "execute", "expected_costs", "fitted", "margin_of", "matching"]
 
 # Called with the name of the stage, what is done of it, and how much there is to do.
 Stages = Callable[[str, int, int], None]
@@ -96,16 +96,14 @@ def classify(
     cost is set aside before it is made. With a ``journal`` (a path) everything is written as it comes, and the same
     call goes on where an interrupted one stopped: no answer that came is bought twice.
     """
-    pool, profile = _matching(pool, profile)
+    pool, profile = matching(pool, profile)
     number = seed_number(seed)
     stages = progress or (lambda stage, done, total: None)
     queries = checked_queries(queries)
     about = {"purpose": "classify", "profile": profile.fingerprint, "seed": str(number), "combine": str(combine)}
-    shop = _opened(pool, queries, ids, money(budget), _known(profile), number, about, journal, ledger, stages)
+    shop = _opened(pool, queries, ids, money(budget), expected_costs(profile), number, about, journal, ledger, stages)
     try:
-        planner = fitted(
-            pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages
-        )
+        planner = fitted(pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages)
         looked = Looked()
         plan = _planned(shop, planner, looked)
         return _buy(shop, plan, looked, profile)
@@ -158,7 +156,7 @@ def execute(
         shop.buyer.close()
 
 
-def _matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:
+def matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:
     """Pool and profile with the same classifiers in the same order."""
     if not isinstance(pool, Pool) or not isinstance(profile, Profile):
         found = f"{type(pool).__name__} and {type(profile).__name__}"
@@ -182,7 +180,8 @@ def _matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:
     return pool.select(names), profile if tuple(names) == profile.names else profile.select(names)
 
 
-def _known(profile: Profile) -> dict[str, float]:
+def expected_costs(profile: Profile) -> dict[str, float]:
+    """What the profile says that each of its classifiers and extractors costs on average."""
     known = {name: float(cost) for name, cost in profile.extraction_costs.items()}
     return known | dict(zip(profile.names, profile.mean_costs.tolist(), strict=True))
 

@@ -58,6 +58,7 @@ def converted(value: Any, kind: Any, folder: Path) -> tuple[bool, Any]:
 
 
 def in_words(kind: Any) -> str:
+    """What a value of this type is called in a complaint."""
     words = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
     found = []
     for one in alternatives(kind):

@@ -21,7 +21,7 @@ from occamroute.purchasing.journal import Journal, Sent
 from occamroute.purchasing.lanes import Batch, Lane, Workers, pause
 from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.shelf import Shelf
-from occamroute.purchasing.sources import Outcome, Source
+from occamroute.purchasing.sources import BATCH, Outcome, Source
 
 __all__ = ["Bought", "Buyer", "Reserve"]
 
@@ -29,6 +29,8 @@ __all__ = ["Bought", "Buyer", "Reserve"]
 Reserve = Callable[[str, IntArray], Fraction]
 # Into so many parts goes a batch in which some query spoils the call.
 PARTS = 8
+# Queries in the first call of a source that is paid by the second.
+FEW = 16
 # Seconds that an interrupted run waits for calls under way.
 PATIENCE = 10.0
 LOCAL = "here"
@@ -64,6 +66,7 @@ class Buyer:
         journal: Journal,
         reserve: Reserve,
         progress: Callable[[int], None] | None = None,
+        careful: bool = True,
     ) -> None:
         self.sources, self.queries, self.purse, self.journal, self.reserve = sources, queries, purse, journal, reserve
         self.shelf = Shelf(list(sources), len(queries))
@@ -72,9 +75,12 @@ class Buyer:
         self.purse.spent += sum(journal.spending(), Fraction(0))
         self._progress = progress or (lambda answers: None)
         self._workers = Workers()
+        # Where money is short, calls that are paid by the second begin with few queries.
+        self._first = FEW if careful else BATCH
+        self._warm: set[str] = set()
         self._down: dict[str, str] = {}
         self._proved: set[str] = set()
-        self._speeds: dict[str, float | None] = {}
+        self._pace: dict[str, tuple[int | None, float | None]] = {}
         self._random = random.Random()  # noqa: S311  # jitter
         self._calls: dict[int, tuple[Lane, list[Batch], Fraction]] = {}
 
@@ -97,7 +103,8 @@ class Buyer:
             if name in self._down:
                 bought.unasked[name] = missing
                 continue
-            lane = Lane(self.sources[name], proved=name in self._proved, seconds_a_query=self._speeds.get(name))
+            most, speed = self._pace.get(name, (self._first, None))
+            lane = Lane(self.sources[name], name in self._proved, most if self.sources[name].timed else None, speed)
             lane.add(missing)
             lanes.append(lane)
         try:
@@ -128,7 +135,7 @@ class Buyer:
     def _close_round(self, wanted: Mapping[str, IntArray], lanes: list[Lane], bought: Bought) -> None:
         for lane in lanes:
             name = lane.source.name
-            self._speeds[name] = lane.seconds_a_query
+            self._pace[name] = lane.most, lane.seconds_a_query
             if lane.proved:
                 self._proved.add(name)
             if lane.dead is not None:
@@ -165,7 +172,7 @@ class Buyer:
         batches = lane.next_call()
         while True:
             rows = np.concatenate([batch.rows for batch in batches])
-            amount = self.reserve(lane.source.name, rows)
+            amount = max(self.reserve(lane.source.name, rows), lane.most_seen(rows.size))
             call = self.journal.new_call()
             if self.purse.hold(call, amount, rows):
                 self._calls[call] = (lane, batches, amount)
@@ -185,6 +192,10 @@ class Buyer:
     def _task(self, call: int, source: Source, batches: list[Batch]) -> Callable[[], tuple[int, list[Outcome]]]:
         def task() -> tuple[int, list[Outcome]]:
             outcomes = []
+            if source.timed and source.name not in self._warm:
+                # Loading and compiling are no part of what a call takes: one that is not counted goes before.
+                self._warm.add(source.name)
+                source.call(self.queries, batches[0].rows[: self._first])
             for batch in batches:
                 outcomes.append(source.call(self.queries, batch.rows))
                 if isinstance(outcomes[-1].error, UnavailableError):

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,15 @@ class Lane:
     """The calls of one source."""
 
     source: Source
+    proved: bool = False
+    most: int | None = None  # queries in the next call, where calls are to grow from a small beginning
+    seconds_a_query: float | None = None
     waiting: deque[Batch] = field(default_factory=deque)
     later: list[tuple[float, int, Batch]] = field(default_factory=list)
     under_way: int = 0
-    proved: bool = False
     dead: str | None = None
     paused_until: float = 0.0
     failed_in_a_row: int = 0
-    seconds_a_query: float | None = None
     _numbers: int = 0
 
     def add(self, rows: IntArray) -> None:
@@ -80,6 +82,10 @@ class Lane:
 
     def next_call(self) -> list[Batch]:
         """The batches of the next call: one, or as many as take about a second where the source computes here."""
+        first = self.waiting[0]
+        if self.most is not None and first.rows.size > self.most:
+            self.waiting[0] = Batch(first.rows[self.most :], first.tries)
+            return [Batch(first.rows[: self.most], first.tries)]
         most = 1
         if not self.source.remote and self.seconds_a_query is not None:
             seconds = max(self.seconds_a_query * self.source.batch_size, 1e-6)
@@ -108,9 +114,18 @@ class Lane:
         self.later.clear()
         return np.concatenate([batch.rows for batch in batches]) if batches else np.empty(0, np.int64)
 
+    def most_seen(self, queries: int) -> Fraction:
+        """Twice what so many queries would cost at the pace seen so far, for a source that is paid by the second."""
+        if not self.source.timed or self.seconds_a_query is None:
+            return Fraction(0)
+        seconds: Fraction = self.source.member.cost.of(2.0 * self.seconds_a_query * queries)
+        return seconds
+
     def learn(self, outcome: Outcome) -> None:
         """Remember how fast it is and that it works."""
         self.proved, self.failed_in_a_row = True, 0
+        if self.most is not None:
+            self.most = 2 * self.most if self.most < self.source.batch_size else None
         latest = outcome.seconds / max(1, outcome.rows.size)
         self.seconds_a_query = latest if self.seconds_a_query is None else 0.5 * (self.seconds_a_query + latest)
 

