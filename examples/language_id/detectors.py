@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 
 # Codes of three letters for the languages of the data, those of single standard languages included.
-THREE_LETTERS = dict(
-    pair.split("=")
-    for pair in (
-        "afr=af amh=am arb=ar ara=ar azj=az aze=az bel=be bul=bg ben=bn bre=br bos=bs cat=ca ces=cs cym=cy dan=da deu=de "
-        "ell=el eng=en epo=eo spa=es ekk=et est=et eus=eu pes=fa fas=fa fin=fi fra=fr fry=fy gle=ga gla=gd glg=gl heb=he "
-        "hin=hi hrv=hr hun=hu hye=hy ina=ia ind=id ibo=ig ido=io isl=is ita=it jpn=ja kat=ka kaz=kk khm=km kan=kn kor=ko "
-        "kir=ky ltz=lb lit=lt lvs=lv lav=lv mkd=mk mal=ml khk=mn mon=mn mar=mr zsm=ms msa=ms mya=my npi=ne nep=ne nld=nl "
-        "nno=nn nob=no nor=no oss=os pan=pa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl als=sq sqi=sq srp=sr swe=sv swh=sw "
-        "swa=sw tam=ta tel=te tgk=tg tha=th tuk=tk tur=tr tat=tt uig=ug ukr=uk urd=ur uzn=uz uzb=uz vie=vi cmn=zh zho=zh"
-    ).split()
-)
+CODES = """
+afr=af amh=am arb=ar ara=ar azj=az aze=az bel=be bul=bg ben=bn bre=br bos=bs cat=ca ces=cs cym=cy dan=da deu=de
+ell=el eng=en epo=eo spa=es ekk=et est=et eus=eu pes=fa fas=fa fin=fi fra=fr fry=fy gle=ga gla=gd glg=gl heb=he
+hin=hi hrv=hr hun=hu hye=hy ina=ia ind=id ibo=ig ido=io isl=is ita=it jpn=ja kat=ka kaz=kk khm=km kan=kn kor=ko
+kir=ky ltz=lb lit=lt lvs=lv lav=lv mkd=mk mal=ml khk=mn mon=mn mar=mr zsm=ms msa=ms mya=my npi=ne nep=ne nld=nl
+nno=nn nob=no nor=no oss=os pan=pa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl als=sq sqi=sq srp=sr swe=sv swh=sw
+swa=sw tam=ta tel=te tgk=tg tha=th tuk=tk tur=tr tat=tt uig=ug ukr=uk urd=ur uzn=uz uzb=uz vie=vi cmn=zh zho=zh
+"""
+THREE_LETTERS = dict(pair.split("=") for pair in CODES.split())
 
 
 def cld2(text: str) -> dict[str, float]:
@@ -61,12 +59,12 @@ def eld(text: str) -> dict[str, float]:
 
 
 def lingua_low(text: str) -> dict[str, float]:
-    """lingua in its low accuracy mode."""
+    """Lingua in its low accuracy mode."""
     return _confidences(_lingua(low=True), text)
 
 
 def lingua_high(text: str) -> dict[str, float]:
-    """lingua with all of its models."""
+    """Lingua with all of its models."""
     return _confidences(_lingua(low=False), text)
 
 

@@ -56,7 +56,8 @@ class Storable(Protocol):
 def save(noun: Storable, path: str | os.PathLike[str]) -> None:
     """Write a profile, plan, frontier, run or report to a Parquet file; the file is whole or it is not there."""
     if not hasattr(noun, "parts"):
-        raise InvalidInputError(f"only profiles, plans, frontiers, runs and reports can be saved, got {type(noun).__name__}.")
+        known = "profiles, plans, frontiers, runs and reports"
+        raise InvalidInputError(f"only {known} can be saved, got {type(noun).__name__}.")
     write(noun.parts(), path)
 
 
