@@ -122,7 +122,7 @@ def test_faults(server: Server, fault: str, kind: type[oc.OccamError]) -> None:
     begun = time.monotonic()
     with pytest.raises(kind):
         classifier.answer(DATA[:2])
-    assert time.monotonic() - begun < 1.5
+    assert time.monotonic() - begun < 5.0
     with pytest.raises(kind):
         asyncio.run(classifier.aanswer(DATA[:2]))
 

@@ -106,7 +106,7 @@ def test_the_limit_is_for_the_whole_call(server: BillingServer, fault: str) -> N
         chat(server, timeout=0.5).answer(["a #cat"])
     with pytest.raises(CallLostError, match=r"not all there after 0\.3 s"):
         chat(server, timeout=20).answer(["a #cat"], timeout=0.3)
-    assert 0.8 <= time.monotonic() - begun < 1.8
+    assert 0.8 <= time.monotonic() - begun < 4.0
     assert server.bill()["billed"] == 2
 
 
@@ -300,7 +300,7 @@ def test_event_loops_may_come_and_go(server: BillingServer) -> None:
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(hurried())
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - begun < 3.0
 
 
 def test_a_fork_makes_calls_of_its_own(server: BillingServer) -> None:
@@ -317,6 +317,39 @@ def test_a_fork_makes_calls_of_its_own(server: BillingServer) -> None:
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
     assert server.bill()["billed"] == 3
+
+
+def test_calls_under_way_do_not_keep_a_process(server: BillingServer) -> None:
+    """It ends at once and without a word, though a thread still waits for an answer."""
+    server.meet(hang=1.0)
+    code = (
+        "import threading, time\n"
+        "from occamroute.adapters.openai import ChatClassifier\n"
+        f"options = dict(classes={CLASSES}, base_url='{server.url}/v1', model='mini', key_env='LLM_KEY')\n"
+        "one = ChatClassifier('m', 1, **options)\n"
+        "threading.excepthook = lambda _: None\n"
+        "threading.Thread(target=one.answer, args=(['a'],), daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+    )
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert server.bill()["billed"] == 1
+    assert time.monotonic() - begun < 4.5
+
+
+def test_a_server_that_went_and_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that was kept is not used for a server that is gone: the call is refused, not lost."""
+    monkeypatch.setenv("LLM_KEY", KEY)
+    with billing() as server:
+        classifier, port = chat(server), server.port
+        classifier.answer(["a #cat"])
+    with pytest.raises(CallRefusedError, match="no connection"):
+        classifier.answer(["a #cat"])
+    with billing("--port", str(port)):
+        assert not classifier.answer(["a #cat"]).failures
 
 
 def test_the_key_is_nowhere(server: BillingServer, caplog: pytest.LogCaptureFixture) -> None:

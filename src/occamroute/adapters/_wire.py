@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -57,30 +58,44 @@ class _Wire:
     def _stop(self) -> None:
         if self.process != os.getpid():  # a fork: the thread is the parent's
             return
-        self.submit(self._close()).result(timeout=5)
+        with suppress(TimeoutError):
+            self.submit(self._close()).result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         self._loop.close()
 
     async def _close(self) -> None:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:  # nobody is left to hear of them
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         for client in self._clients.values():
             await client.aclose()
 
 
-_lock = threading.Lock()
-_made: list[_Wire] = []
+class _Shared:
+    """The process's one wire, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wire: _Wire | None = None
+
+    def get(self) -> _Wire:
+        with self.lock:
+            if self.wire is None:
+                self.wire = _Wire()
+            return self.wire
 
 
-def _wire() -> _Wire:
-    with _lock:
-        if not _made or _made[-1].process != os.getpid():
-            _made[:] = [_Wire()]
-        return _made[-1]
+_shared = _Shared()
+if hasattr(os, "register_at_fork"):
+    # Neither the thread nor whoever held the lock is there in a fork.
+    os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]  # it begins anew
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """What the work gives; it is called off when the waiting is."""
-    future = _wire().submit(work)
+    future = _shared.get().submit(work)
     try:
         return future.result()
     finally:
@@ -89,7 +104,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 async def arun(work: Coroutine[Any, Any, T]) -> T:
     """The same for those who have an event loop of their own."""
-    return await asyncio.wrap_future(_wire().submit(work))
+    return await asyncio.wrap_future(_shared.get().submit(work))
 
 
 @dataclass
@@ -109,7 +124,7 @@ class Request:
         # Compressed bodies are not asked for: a small one can unfold without end.
         headers = {**self.headers, "accept-encoding": "identity"}
         async with (
-            _wire()
+            _shared.get()
             .client(direct=self.direct)
             .stream(
                 self.method, self.url, content=self.content, headers=headers, extensions={"trace": self._trace}
