@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,17 @@ def test_features_follow_the_content(images: Path, weights: dict[str, Path], tmp
     train_pool(images, tmp_path, image_size=32, **options)
     train_pool(images, tmp_path, image_size=40, **options)
     assert len(list((tmp_path / "features").iterdir())) == 2
+
+
+def test_the_example_runs(images: Path, weights: dict[str, Path], tmp_path: Path) -> None:
+    """The script of the example makes the same pool, with weights that it finds in a folder."""
+    script = Path(__file__).parent.parent / "examples" / "paper_images" / "make_pool.py"
+    options = ["--out", "made", "--models", MODELS[0], "--weights", weights[MODELS[0]].parent, "--image-size", "32"]
+    words = [sys.executable, script, images, *options, "--device", "cpu"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "resnet18: 36 of 36 images" in done.stdout
+    assert done.stdout.endswith("The pool is in made/occamroute.toml.\n")
+    assert read_pool(tmp_path / "made" / "occamroute.toml").names == ("resnet18",)
 
 
 def test_a_head_stops_in_time() -> None:

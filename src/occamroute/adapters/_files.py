@@ -24,19 +24,24 @@ MAGIC = (
 )
 
 
-def model_file(path: Path | str, suffixes: tuple[str, ...], *, advice: str) -> Path:
-    """The path of a file that exists and is of one of these kinds; a pickle is refused with the ``advice``."""
+def model_file(path: Path | str, suffixes: tuple[str, ...], *, advice: str, look_inside: bool = False) -> Path:
+    """The path of a file that exists and is of one of these kinds; a pickle is refused with the ``advice``.
+
+    With ``look_inside`` it is also known by how it begins, for kinds that cannot begin like that.
+    """
     path = Path(path)
     if not path.is_file():
         raise StorageError(path, "there is no such file")
-    with path.open("rb") as file:
-        head = file.read(8)
-    # Only a file that claims to be something else is looked at: what is in a .safetensors may begin in any way.
-    if path.suffix.lower() in PICKLES or (suffixes == (".skops",) and head.startswith(MAGIC)):
+    if path.suffix.lower() in PICKLES or (look_inside and _begin(path).startswith(MAGIC)):
         raise InvalidInputError(f"{path} is a pickle, and a pickle can run any code when it is read: {advice}.")
     if path.suffix.lower() not in suffixes:
         raise StorageError(path, f"it must be a {' or '.join(suffixes)} file")
     return path
+
+
+def _begin(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)
 
 
 def exactly_one(name: str, options: dict[str, object]) -> str:

@@ -44,7 +44,7 @@ class SklearnClassifier:
         self.name, self.cost, self.classes, self.batch_size = name, cost, classes, batch_size
         given = exactly_one(name, {"estimator": estimator, "path": path, "function": function})
         if given == "path":
-            estimator = _loaded(model_file(str(path), (".skops",), advice=ADVICE), trusted)
+            estimator = _loaded(model_file(str(path), (".skops",), advice=ADVICE, look_inside=True), trusted)
         elif given == "function":
             estimator = found(str(function), folder)()
         self._estimator = estimator

@@ -15,16 +15,16 @@ from occamroute.pool import Answers, Measured, PerToken, selected
 
 __all__ = ["check_classifier", "check_extractor"]
 
-TOLERANCE = 1e-5
 ALONE = 3  # so many queries are asked one at a time
 
 
-def check_classifier(classifier: Any, queries: Any, classes: Iterable[Any]) -> None:
+def check_classifier(classifier: Any, queries: Any, classes: Iterable[Any], *, tolerance: float = 1e-5) -> None:
     """Raise ``AssertionError`` unless a classifier of these classes answers real queries as it must.
 
     At least two queries. It has a name and a cost; gives finite probabilities (n, C) with some weight in every row,
     the same however the queries are batched and whenever they are asked; leaves the queries alone; says the same
-    through each of the ways to ask it; and charges every query, never more than the most that it announced.
+    through each of the ways to ask it; and charges every query, never more than the most that it announced. Numbers
+    are the same up to ``tolerance``: a GPU that rounds inputs of its products needs about 1e-3.
     """
     queries, columns = _few(queries, classifier), len(tuple(classes))
     number, before = len(queries), copy.deepcopy(queries)
@@ -36,20 +36,22 @@ def check_classifier(classifier: Any, queries: Any, classes: Iterable[Any]) -> N
     for way in ways:
         found = _ask(classifier, way, queries)
         _check_table(found.probabilities, number, columns)
-        _close(found.probabilities, first.probabilities, f"{way} must say the same whenever it is asked")
+        again = f"{way} must say the same whenever it is asked"
+        _close(found.probabilities, first.probabilities, again, tolerance)
         _check_features(found, number)
         _check_charges(classifier, found, queries, stated=way != "predict_proba")
         for rows in _parts(number):
             part = _ask(classifier, way, selected(queries, rows))
-            _close(part.probabilities, first.probabilities[rows], "an answer must not depend on the rest of the batch")
+            alone = "an answer must not depend on the rest of the batch"
+            _close(part.probabilities, first.probabilities[rows], alone, tolerance)
     _demand(_same(queries, before), "queries must be left alone")
 
 
-def check_extractor(extractor: Any, queries: Any) -> None:
+def check_extractor(extractor: Any, queries: Any, *, tolerance: float = 1e-5) -> None:
     """Raise ``AssertionError`` unless an extractor gives real queries features as it must.
 
     At least two queries. It has a name and a cost; gives finite features (n, d), the same however the queries are
-    batched and whenever they are asked; and leaves the queries alone.
+    batched and whenever they are asked, up to ``tolerance``; and leaves the queries alone.
     """
     queries = _few(queries, extractor)
     number, before = len(queries), copy.deepcopy(queries)
@@ -57,10 +59,10 @@ def check_extractor(extractor: Any, queries: Any) -> None:
     table = np.asarray(extractor.extract(queries), np.float64)
     _demand(table.ndim == 2 and table.shape[0] == number, f"features must be (n, d), got {table.shape}")
     _demand(bool(np.isfinite(table).all()), "features must be finite")
-    _close(extractor.extract(queries), table, "a second call must give the same")
+    _close(extractor.extract(queries), table, "a second call must give the same", tolerance)
     for rows in _parts(number):
         part = extractor.extract(selected(queries, rows))
-        _close(part, table[rows], "features must not depend on the rest of the batch")
+        _close(part, table[rows], "features must not depend on the rest of the batch", tolerance)
     _demand(_same(queries, before), "queries must be left alone")
 
 
@@ -124,9 +126,9 @@ def _check_charges(classifier: Any, found: Answers, queries: Any, *, stated: boo
         )
 
 
-def _close(one: Any, other: Any, sentence: str) -> None:
+def _close(one: Any, other: Any, sentence: str, tolerance: float) -> None:
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    holds = one.shape == other.shape and np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+    holds = one.shape == other.shape and np.allclose(one, other, rtol=tolerance, atol=tolerance)
     _demand(bool(holds), sentence)
 
 
