@@ -93,7 +93,7 @@ def test_the_example_runs(images: Path, weights: dict[str, Path], tmp_path: Path
     """The script of the example makes the same pool, with weights that it finds in a folder."""
     script = Path(__file__).parent.parent / "examples" / "paper_images" / "make_pool.py"
     options = ["--out", "made", "--models", MODELS[0], "--weights", weights[MODELS[0]].parent, "--image-size", "32"]
-    words = [sys.executable, script, images, *options, "--device", "cpu"]
+    words = [sys.executable, *map(str, (script, images, *options)), "--device", "cpu"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "resnet18: 36 of 36 images" in done.stdout
     assert done.stdout.endswith("The pool is in made/occamroute.toml.\n")
