@@ -39,7 +39,7 @@ KEY = "sk-very-secret-0123456789"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[BillingServer]:
-    with billing("--key", KEY, "--hang", "5", "--drip", "0.2", "--bytes-per-token", "1") as server:
+    with billing("--key", KEY, "--hang", "20", "--drip", "0.2", "--bytes-per-token", "1") as server:
         yield server
 
 
@@ -106,7 +106,7 @@ def test_the_limit_is_for_the_whole_call(server: BillingServer, fault: str) -> N
         chat(server, timeout=0.5).answer(["a #cat"])
     with pytest.raises(CallLostError, match=r"not all there after 0\.3 s"):
         chat(server, timeout=20).answer(["a #cat"], timeout=0.3)
-    assert 0.8 <= time.monotonic() - begun < 4.0
+    assert 0.8 <= time.monotonic() - begun < 10.0
     assert server.bill()["billed"] == 2
 
 
@@ -300,7 +300,7 @@ def test_event_loops_may_come_and_go(server: BillingServer) -> None:
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(hurried())
-    assert time.monotonic() - begun < 3.0
+    assert time.monotonic() - begun < 10.0
 
 
 def test_a_fork_makes_calls_of_its_own(server: BillingServer) -> None:
@@ -328,16 +328,16 @@ def test_calls_under_way_do_not_keep_a_process(server: BillingServer) -> None:
         f"options = dict(classes={CLASSES}, base_url='{server.url}/v1', model='mini', key_env='LLM_KEY')\n"
         "one = ChatClassifier('m', 1, **options)\n"
         "threading.excepthook = lambda _: None\n"
-        "threading.Thread(target=one.answer, args=(['a'],), daemon=True).start()\n"
-        "time.sleep(0.3)\n"
+        "threading.Thread(target=one.answer, args=(['a'], 20), daemon=True).start()\n"
+        "time.sleep(1)\n"
     )
     begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", code], check=True, timeout=60, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", code], check=True, timeout=60, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("", "")
     assert server.bill()["billed"] == 1
-    assert time.monotonic() - begun < 4.5
+    assert time.monotonic() - begun < 15.0
 
 
 def test_a_server_that_went_and_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
