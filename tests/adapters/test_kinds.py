@@ -16,7 +16,7 @@ import torchvision
 from sklearn.linear_model import LogisticRegression
 
 from occamroute.adapters import BUILT_IN, Family, adapter, kinds
-from occamroute.errors import UnknownNameError
+from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.pool_files.reading import read_pool
 from occamroute.testing import check_classifier, check_extractor
 
@@ -106,3 +106,14 @@ def test_models_in_a_pool_file(tmp_path: Path, photographs: list[Path]) -> None:
     check_classifier(pool["colours"], np.zeros((2, 3)), pool.classes)
     embedded: Any = pool["headed"].answer(photographs)
     assert embedded.features.shape == (2, 512)
+
+
+def test_default_weights_in_a_pool_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word stands for the library's own weights, not for a file beside the pool file."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    (tmp_path / "pool.toml").write_text(
+        'classes = ["a", "b"]\n[classifiers.net]\nkind = "torch"\ncost = 1\nmodel = "torchvision:resnet18"\n'
+        'weights = "default"\n'
+    )
+    with pytest.raises(InvalidInputError, match=r"pool\.toml, line 2: .*default weights of 'torchvision:resnet18'"):
+        read_pool(tmp_path / "pool.toml")

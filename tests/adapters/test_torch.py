@@ -60,6 +60,9 @@ def test_a_module_answers(arrays: Any) -> None:
     assert np.allclose(made.predict_proba(arrays.astype(np.float64)), wanted, atol=1e-6)
     assert np.allclose(made.predict_proba(list(arrays)), wanted, atol=1e-6)
     assert made.predict_proba(arrays[:0]).shape == (0, 3)
+    arrays.flags.writeable = False
+    assert np.allclose(made.predict_proba(arrays[::-1]), wanted[::-1], atol=1e-6)
+    assert np.allclose(made.predict_proba(arrays), wanted, atol=1e-6)
 
 
 def test_embeddings_come_with_the_answer(arrays: Any) -> None:
@@ -166,6 +169,10 @@ def test_a_head_on_a_backbone(tmp_path: Path, photographs: list[Path]) -> None:
     safetensors.torch.save_file({"weight": torch.randn(3, 100)}, tmp_path / "other.safetensors")
     with pytest.raises(InvalidInputError, match="takes 100 features, but the backbone gives 512"):
         TorchClassifier("r", 1, classes=ABC, head=tmp_path / "other.safetensors", **options)
+    with pytest.raises(InvalidInputError, match="one output for each of 2 classes, got 3: give the labels"):
+        TorchClassifier("r", 1, classes=ABC[:2], head=tmp_path / "head.safetensors", **options)
+    with pytest.raises(InvalidInputError, match="one output for each of 3 classes, got 1000"):
+        TorchClassifier("r", 1, classes=ABC, **options)
     with pytest.raises(InvalidInputError, match="a head holds the tensors weight"):
         TorchClassifier("r", 1, classes=ABC, head=_saved(tmp_path / "no.safetensors", {"w": torch.zeros(1)}), **options)
 

@@ -75,7 +75,11 @@ def prepared(queries: Any, how: Preparation) -> tuple[FloatArray, dict[int, str]
     """
     if isinstance(queries, np.ndarray) and not len(queries):
         return _numbers(queries), {}
-    if len(queries) and isinstance(queries[0], np.ndarray | list | tuple | float) and not _is_image(queries[0]):
+    if (
+        len(queries)
+        and isinstance(queries[0], np.ndarray | list | tuple | float | int | np.number)
+        and not _is_image(queries[0])
+    ):
         return _numbers(queries), {}
     images, failures = opened(queries)
     blank = np.zeros((3, how.image_size, how.image_size), np.float32)
@@ -117,7 +121,7 @@ def _is_image(query: Any) -> bool:
 
 def _numbers(queries: Any) -> FloatArray:
     try:
-        return np.asarray(queries, np.float32)
+        return np.require(queries, np.float32, ["C", "W"])  # what torch takes without a complaint
     except (TypeError, ValueError):
         raise InvalidInputError(
             f"queries must be numbers of one shape, images or paths of images, got {type(queries[0]).__name__}."

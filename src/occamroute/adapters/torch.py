@@ -16,6 +16,8 @@ from occamroute.pool import Cost
 
 __all__ = ["TorchClassifier"]
 
+LIBRARIES = ("torchvision:", "timm:")
+
 
 class TorchClassifier(LocalClassifier):
     """A torch module that gives logits, as a classifier of images or of arrays.
@@ -64,6 +66,8 @@ class TorchClassifier(LocalClassifier):
         self._columns = columns_of(name, labels or classes, classes)
         self._device = torch_device(device)
         module = module if head is None else with_head(module, Path(head))
+        if head is not None or str(model).startswith(LIBRARIES):
+            _check_outputs(name, module, self._columns.size)
         self._module = module.to(self._device).eval()
         self._seen = threading.local()
         if features == "embedding":
@@ -83,3 +87,13 @@ class TorchClassifier(LocalClassifier):
     def _remember(self, _layer: Any, inputs: tuple[Any, ...], _output: Any) -> None:
         # By thread: two calls at the same time must not get each other's features.
         self._seen.embedding = inputs[0].flatten(1).float().cpu().numpy()
+
+
+def _check_outputs(name: str, module: Any, number: int) -> None:
+    """Where the last linear layer is the output, it is known before anything is bought whether it fits the pool."""
+    layers = [part for part in module.modules() if isinstance(part, require_torch().nn.Linear)]
+    if layers and layers[-1].out_features != number:
+        raise InvalidInputError(
+            f"classifier {name!r} must give one output for each of {number} classes, got {layers[-1].out_features}: "
+            "give the labels of its outputs, weights that were trained for these classes, or a head."
+        )
