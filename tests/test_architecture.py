@@ -20,14 +20,16 @@ ORDER: list[set[str]] = [
     {"cli", "testing"},
     {"recipes", "reporting"},
     {"evaluation"},
-    {"datasets"},
+    {"execution"},
+    {"profiling", "datasets"},
     {"planning"},
     {"estimation"},
     {"profiles", "knapsack", "neighbors"},
+    {"pool_files", "purchasing"},
     {"adapters", "executors"},
-    {"tables"},
+    {"tables", "data_files"},
     {"pool"},
-    {"storage", "charts"},
+    {"storage", "charts", "ledger"},
     {"_money"},
     {"_arrays", "_compiled", "_optional"},
     {"errors", "_version"},
@@ -38,12 +40,14 @@ ONLY_IN = {
     "rich": {"cli"},
     "sklearn": {"adapters", "estimation"},
     "numba": {"_compiled"},
-    "pyarrow": {"storage", "tables"},
+    "pyarrow": {"storage", "tables", "data_files"},
     "scipy": {"knapsack", "planning"},
+    "sqlite3": {"purchasing"},
     "threadpoolctl": {"executors"},
     "onnxruntime": {"adapters"},
     "PIL": {"adapters"},
     "safetensors": {"adapters", "recipes"},
+    "httpx": {"adapters"},
     "sentence_transformers": {"adapters"},
     "skops": {"adapters"},
     "timm": {"adapters"},
@@ -123,9 +127,15 @@ def test_errors_survive_a_process() -> None:
         oc.BudgetTooSmallError(1, 2),
         oc.CertificateError("cost", 1, 2),
         oc.SolverError("highs", "time is up"),
+        oc.MissingExtraError("kind 'torch'", "torch"),
+        oc.BudgetExceededError(1, 2),
+        oc.JournalError("run.journal", "it is closed"),
+        oc.CallRefusedError("slow down", 3.0),
+        oc.CallLostError("a reset"),
+        oc.UnavailableError("no such model"),
     ]
     for error in examples:
         again = type(error)(*error.args)
         assert str(again) == str(error)
         assert str(error).endswith(".")
-        assert isinstance(error, ValueError | RuntimeError)
+        assert isinstance(error, ValueError | RuntimeError | ImportError)

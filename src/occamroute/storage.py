@@ -6,6 +6,7 @@ Any Parquet reader can use the tables as they are. Nouns stand above this module
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -21,7 +22,19 @@ import numpy.typing as npt
 
 from occamroute.errors import InvalidInputError, OccamError, StorageError
 
-__all__ = ["FORMAT", "Parts", "Storable", "load", "read", "require_file", "save", "whole_file", "write"]
+__all__ = [
+    "FORMAT",
+    "Parts",
+    "Storable",
+    "from_bytes",
+    "load",
+    "read",
+    "require_file",
+    "save",
+    "to_bytes",
+    "whole_file",
+    "write",
+]
 
 FORMAT = 1
 KEY = b"occamroute"
@@ -63,7 +76,22 @@ def save(noun: Storable, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Any:
     """The profile, plan, frontier, run or report that ``save`` wrote."""
-    parts = read(path)
+    return _made(read(path), path)
+
+
+def to_bytes(noun: Storable) -> bytes:
+    """What ``save`` would write."""
+    content = io.BytesIO()
+    _write_table(noun.parts(), content)
+    return content.getvalue()
+
+
+def from_bytes(content: bytes, name: str) -> Any:
+    """The noun in such bytes; ``name`` is what they are called in an error."""
+    return _made(_read_table(io.BytesIO(content), name), name)
+
+
+def _made(parts: Parts, path: str | os.PathLike[str]) -> Any:
     if not isinstance(parts.kind, str) or parts.kind not in READERS:
         raise StorageError(path, f"it holds a {parts.kind!r}, which this version does not know")
     module, _, name = READERS[parts.kind].partition(":")
@@ -77,24 +105,32 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def write(parts: Parts, path: str | os.PathLike[str]) -> None:
     """Write one table with its metadata."""
+    with whole_file(path) as temporary:
+        _write_table(parts, temporary)
+
+
+def _write_table(parts: Parts, target: Path | io.BytesIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = {name: _to_arrow(column) for name, column in parts.columns.items()}
     about = {"format": FORMAT, "kind": parts.kind, **parts.metadata}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    with whole_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, target, compression="zstd", write_page_checksum=True)
 
 
 def read(path: str | os.PathLike[str]) -> Parts:
     """The table and metadata that ``write`` wrote."""
+    require_file(path)
+    return _read_table(Path(path), path)
+
+
+def _read_table(source: Path | io.BytesIO, path: str | os.PathLike[str]) -> Parts:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    require_file(path)
     try:
-        table = pq.ParquetFile(Path(path), page_checksum_verification=True).read()
+        table = pq.ParquetFile(source, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         reason = "it is no Parquet file, or it is cut off or damaged"
         raise StorageError(path, reason) from error

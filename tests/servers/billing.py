@@ -53,6 +53,7 @@ class State:
             name: {"requests": 0, "spent": Fraction(0), "served": 0} for name in self.models
         }
         self.served: Counter[str] = Counter()
+        self.served_by: Counter[str] = Counter()
         self.by_fault: Counter[str] = Counter()
         self.open = self.most_open = 0
 
@@ -84,6 +85,7 @@ class State:
     def serve(self, model: str, text: str) -> None:
         with self.lock:
             self.served[text] += 1
+            self.served_by[f"{model} {text}"] += 1
             self.by_model[model]["served"] += 1
 
     def account(self) -> dict[str, Any]:
@@ -95,6 +97,7 @@ class State:
                 "billed": self.billed,
                 "by_model": models,
                 "served": dict(self.served),
+                "served_by": dict(self.served_by),
                 "by_fault": dict(self.by_fault),
                 "most_at_once": self.most_open,
             }

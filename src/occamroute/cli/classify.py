@@ -157,7 +157,7 @@ def _show(run: Run, summary: dict[str, Any]) -> None:
     print_table(f"answered          {summary['answered']:,} of {len(run):,} queries")
     lost = f", {run.lost:.6g} of it for calls without an answer" if run.lost > 1e-9 * run.spent else ""
     print_table(f"spent             {run.spent:.12g} of {float(run.budget):.12g}{lost}")
-    print_table(f"expected accuracy {100 * run.made_from['expected_accuracy']:.2f} %")
+    print_table(f"expected accuracy {100 * run.expected_accuracy:.2f} %")
     if "accuracy" in summary:
         print_table(f"accuracy          {100 * summary['accuracy']:.2f} % by the labels in the file")
     for row, reason in list(run.failures.items())[:5]:

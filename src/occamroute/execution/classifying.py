@@ -15,7 +15,7 @@ from occamroute._money import Amount, exact, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.results import make_run
-from occamroute.execution.rounds import Rounds, spent_on
+from occamroute.execution.rounds import Rounds, keep_floors, spent_on
 from occamroute.execution.runs import Run
 from occamroute.execution.tariffs import Tariff, make_tariff
 from occamroute.planning.fitting import Planner, fit
@@ -27,11 +27,13 @@ from occamroute.purchasing.journal import Journal
 from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.sources import Outcome, Source, sources_of
 from occamroute.purchasing.terms import checked_queries, content_hash, price_list, query_ids_of
+from occamroute.storage import from_bytes, to_bytes
 
 __all__ = ["Stages", "classify", "execute", "expected_costs", "fitted", "margin_of", "matching"]
 
 # Called with the name of the stage, what is done of it, and how much there is to do.
 Stages = Callable[[str, int, int], None]
+PLAN = "plan.parquet"
 # For the last call's worst case no more than this share of the budget is set aside.
 MOST_MARGIN = Fraction(1, 20)
 
@@ -55,17 +57,18 @@ class Shop:
         self.bought += answers
         self.stages("buying", self.bought, max(self.bought, len(self.ids)))
 
-    def extract(self, name: str, floors: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """Buy the features of all queries: (N, d), and for which they came; ``floors`` (N,) is kept for answers."""
-        rows = np.arange(len(self.ids))
-        units = self.tariff.units
-        whole = np.ceil(floors / float(units.size) * (1.0 - 1e-12)).astype(np.int64)
-        left = self.buyer.purse.left or Fraction(0)
-        self.buyer.purse.keep(whole if int(whole.sum()) * units.size <= left else None, units.size)
-        self.buyer.buy({name: rows})
+    def extract(self, name: str) -> tuple[FloatArray, BoolArray, dict[int, str]]:
+        """Buy the features of all queries: (N, d), for which of them they came, and why not for others."""
+        answers = len(self.pool.names)
+        tables = [
+            np.broadcast_to(costs[..., :answers].min(axis=-1), len(self.ids))
+            for costs in (self.tariff.worst, self.tariff.expected)
+        ]
+        keep_floors(self.buyer.purse, self.tariff, tables)
+        bought = self.buyer.buy({name: np.arange(len(self.ids))})
         stock = self.buyer.shelf[name]
-        table = stock.extracted.astype(np.float32)
-        return np.where(stock.there[:, None], table, np.float32(0)), stock.there.copy()
+        table = np.where(stock.there[:, None], stock.extracted.astype(np.float32), np.float32(0))
+        return table, stock.there.copy(), bought.failures.get(name, {})
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Looked:
 
     extractor: str | None = None
     there: BoolArray = field(default_factory=lambda: np.ones(0, np.bool_))
+    failures: dict[int, str] = field(default_factory=dict)
     spent: Fraction = Fraction(0)
 
 
@@ -103,9 +107,14 @@ def classify(
     about = {"purpose": "classify", "profile": profile.fingerprint, "seed": str(number), "combine": str(combine)}
     shop = _opened(pool, queries, ids, money(budget), expected_costs(profile), number, about, journal, ledger, stages)
     try:
-        planner = fitted(pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages)
         looked = Looked()
-        plan = _planned(shop, planner, looked)
+        plan = _kept_plan(shop, looked)
+        if plan is None:
+            planner = fitted(
+                pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages
+            )
+            plan = _planned(shop, planner, looked)
+            shop.buyer.journal.keep(PLAN, to_bytes(plan))
         return _buy(shop, plan, looked, profile)
     finally:
         shop.buyer.close()
@@ -147,8 +156,7 @@ def execute(
     try:
         looked = Looked(extractor, np.ones(len(plan), np.bool_))
         if extractor is not None and features is None:
-            _, looked.there = shop.extract(extractor, np.zeros(len(plan)))
-            looked.spent = spent_on(shop.tariff, extractor, shop.buyer.shelf[extractor], np.flatnonzero(looked.there))
+            _look(shop, looked, extractor)
         elif extractor in pool.names:
             _shelve_features(shop, str(extractor), features)
         return _buy(shop, plan, looked, None)
@@ -233,12 +241,7 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     looked.there = np.ones(len(shop.ids), np.bool_)
 
     def features(name: str) -> FloatArray:
-        others = [column for column in range(len(names)) if names[column] != name or name not in names]
-        worst = np.broadcast_to(shop.tariff.worst[..., : len(names)], (len(shop.ids), len(names)))
-        floors = np.zeros(len(shop.ids)) if name in names else worst[:, others].min(axis=1)
-        table, looked.there = shop.extract(name, floors)
-        looked.extractor = name
-        looked.spent = spent_on(shop.tariff, name, shop.buyer.shelf[name], np.flatnonzero(looked.there))
+        table = _look(shop, looked, name)
         known = planner.profile.feature_sets[name]
         # Queries of which no features came are looked at as the average one, and then not believed.
         return np.where(looked.there[:, None], table, known.mean(axis=0)) if table.shape[1] == known.shape[1] else table
@@ -251,6 +254,27 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
             if not kept_back:
                 raise
     raise InvalidInputError("no plan was made.")
+
+
+def _look(shop: Shop, looked: Looked, extractor: str) -> FloatArray:
+    """The features of an extractor, bought; what came of it is noted in ``looked``."""
+    table, looked.there, looked.failures = shop.extract(extractor)
+    looked.extractor = extractor
+    looked.spent = spent_on(shop.tariff, extractor, shop.buyer.shelf[extractor], np.flatnonzero(looked.there))
+    return table
+
+
+def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
+    """The plan of a run that was interrupted after it was made."""
+    content = shop.buyer.journal.kept(PLAN)
+    if content is None:
+        return None
+    plan: Plan = from_bytes(content, "the journal's plan")
+    looked.there = np.ones(len(plan), np.bool_)
+    extractor = plan.made_from["extractor"]
+    if extractor is not None:
+        _look(shop, looked, extractor)
+    return plan
 
 
 def _shelve_features(shop: Shop, extractor: str, features: Any) -> None:
@@ -277,8 +301,8 @@ def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run
         margin=margin_of(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
     )  # fmt: skip
     shop.buyer.reserve = rounds.reserve
-    if not looked.there.all() and looked.extractor in names:
-        rounds.barred[~looked.there, names.index(str(looked.extractor))] = True
+    if looked.extractor in names:
+        rounds.barred[list(looked.failures), names.index(str(looked.extractor))] = True
     rounds.run()
     return make_run(
         shop.pool, shop.ids, plan, rounds, looked.extractor,

@@ -56,6 +56,7 @@ def make_run(
         reason=reason.astype(np.str_),
         failures=dict(sorted(rounds.failures.items())),
         budget=from_text(str(budget)),
+        expected_accuracy=_expected(plan, rounds),
         exact_spent=rounds.buyer.purse.spent,
         made_from={
             **made_from,
@@ -69,3 +70,14 @@ def make_run(
         },
         plan=plan,
     )
+
+
+def _expected(plan: Plan, rounds: Rounds) -> float:
+    """The plan's expected accuracy, or that of what was bought in its place."""
+    if not rounds.again.any() and not rounds.failures:
+        return plan.expected_accuracy
+    rows = np.flatnonzero(rounds.answered_by >= 0)
+    values = rounds.value[rows, rounds.answered_by[rows]]
+    penalty = plan.problem.value[np.arange(len(plan)), plan.choice] - plan.success  # 0, or what a penalty took off
+    correction = float(plan.made_from.get("correction", 0.0)) - float(penalty.mean())
+    return float(np.clip((values.sum() + rows.size * correction) / len(plan), 0.0, 1.0))

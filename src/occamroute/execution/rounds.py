@@ -7,6 +7,7 @@ run that goes on from a journal therefore decides as the uninterrupted one did.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -18,12 +19,15 @@ from occamroute.errors import BudgetTooSmallError
 from occamroute.execution.tariffs import Tariff
 from occamroute.knapsack import Problem, solve_problem
 from occamroute.purchasing.buyer import Bought, Buyer
+from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.shelf import Stock
 
-__all__ = ["Rounds", "spent_on"]
+__all__ = ["Rounds", "keep_floors", "spent_on"]
 
-# A round is half of what is open, but not fewer queries than this.
+# The first round is a quarter of the queries, later ones half of what is open; never fewer queries than this.
 FEWEST = 64
+# A round ends early once it has cost so many times what was expected of it.
+PATIENCE = Fraction(5, 4)
 # What is saved goes into better answers once it is this share of the budget.
 WORTH_PLANNING = Fraction(1, 50)
 
@@ -52,6 +56,7 @@ class Rounds:
     _refused: dict[int, str] = field(default_factory=dict)
     _planned: FloatArray = field(init=False)
     _paid: FloatArray = field(init=False)
+    _begun: bool = False
 
     def __post_init__(self) -> None:
         queries, options = self.value.shape
@@ -73,11 +78,15 @@ class Rounds:
         while (rows := self._open()).size:
             part = self._part(rows)
             self._keep_floors(rows)
+            self.buyer.purse.pause_at = self._pause(part)
             bought = self.buyer.buy(self._wanted(part))
+            self._begun = True
             progressed = self._absorb(part, bought)
             rows = self._open()
             if rows.size and (not progressed or bought.down or bought.unaffordable or not self._fits(rows)):
-                self.cautious |= bool(bought.unaffordable)
+                paused = self.buyer.purse.paused
+                self.cautious |= bool(bought.unaffordable) and not paused
+                progressed |= paused
                 if not progressed and self.cautious:
                     self._give_up(rows)
                 else:
@@ -91,7 +100,14 @@ class Rounds:
 
     def _part(self, rows: IntArray) -> IntArray:
         certain = all(self.tariff.certain[: self.value.shape[1]])
-        return rows if certain else rows[: max(FEWEST, (rows.size + 1) // 2)]
+        share = 2 if self._begun else 4
+        return rows if certain else rows[: max(FEWEST, -(-rows.size // share))]
+
+    def _pause(self, rows: IntArray) -> Fraction | None:
+        """What may be spent when this round is to end early, because calls cost more than was expected of them."""
+        if all(self.tariff.certain[: self.value.shape[1]]):
+            return None
+        return self.buyer.purse.spent + PATIENCE * self._needed(rows) + self.tariff.margin
 
     def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
         chosen = self.choice[rows]
@@ -136,15 +152,20 @@ class Rounds:
 
     @property
     def _factors(self) -> FloatArray:
-        """What classifiers have really cost, relative to what was expected of them, (M,)."""
+        """What classifiers have really cost, calls without an answer included, relative to what was expected, (M,)."""
         known = self._planned > 0.0
-        return np.where(known, self._paid / np.where(known, self._planned, 1.0), 1.0)
+        lost = np.array([float(self.buyer.lost.get(name, 0)) for name in self.names])
+        return np.where(known, (self._paid + lost) / np.where(known, self._planned, 1.0), 1.0)
+
+    @property
+    def left_in_all(self) -> Fraction:
+        """The budget without what answers cost and what calls without an answer cost."""
+        return self.budget - self.consumed - (self.buyer.purse.spent - self.buyer.shelf.useful)
 
     @property
     def left(self) -> Fraction:
         """What may still be planned with."""
-        lost = self.buyer.purse.spent - self.buyer.shelf.useful  # calls that gave no answer
-        return max(Fraction(0), self.budget - self.consumed - lost - self.margin)
+        return max(Fraction(0), self.left_in_all - self.margin)
 
     def reserve(self, name: str, rows: IntArray) -> Fraction:
         """The most that a call can cost; where only time tells, more for a source that was slow so far."""
@@ -191,7 +212,7 @@ class Rounds:
         # What may not be asked is worth less than anything, and no cheaper than the rest: it is never chosen.
         value = np.where(barred, self.value.min() - 1.0, self.value[rows])
         costs = np.where(barred, np.where(barred, 0.0, costs).max(axis=1, keepdims=True), costs)
-        left = self.left + (self.margin if self.cautious else 0)
+        left = max(Fraction(0), self.left_in_all - (0 if self.cautious else self.margin))
         try:
             chosen = solve_problem(Problem(value, costs, left), seed=self.seed).choice
         except BudgetTooSmallError:
@@ -201,19 +222,15 @@ class Rounds:
 
     def _keep_floors(self, rows: IntArray) -> None:
         """Keep for every open query what its cheapest answer can cost, or what it is expected to, if that fits."""
-        left = self.buyer.purse.left
-        units = self.tariff.units
         stocks = [self.buyer.shelf[name].there for name in self.names]
         there = np.column_stack(stocks)[rows, self.choice[rows]]  # bought by a run that was interrupted
-        for table in (self._expected(rows, worst=True), self._expected(rows) * self._factors):
-            cheapest = np.where(self.barred[rows], np.inf, table).min(axis=1)
-            amounts = np.where(np.isfinite(cheapest), cheapest, 0.0)
-            whole = np.zeros(self.value.shape[0], np.int64)
-            whole[rows] = np.where(there, 0.0, np.ceil(amounts / float(units.size) * (1.0 - 1e-12)))
-            if left is None or int(whole.sum()) * units.size <= left:
-                self.buyer.purse.keep(whole, units.size)
-                return
-        self.buyer.purse.keep(None, units.size)
+        tables: list[FloatArray] = []
+        for costs in (self._expected(rows, worst=True), self._expected(rows) * self._factors):
+            cheapest = np.where(self.barred[rows], np.inf, costs).min(axis=1)
+            floors = np.zeros(self.value.shape[0])
+            floors[rows] = np.where(there | ~np.isfinite(cheapest), 0.0, cheapest)
+            tables.append(floors)
+        keep_floors(self.buyer.purse, self.tariff, tables)
 
     def _give_up(self, rows: IntArray) -> None:
         """Nothing more can be bought: say why."""
@@ -222,6 +239,17 @@ class Rounds:
         for row in rows.tolist():
             before = self._refused.get(row)
             self.failures[row] = reason if before is None else f"{before}; {reason}"
+
+
+def keep_floors(purse: Purse, tariff: Tariff, tables: Sequence[FloatArray]) -> None:
+    """Keep for every query the first of these amounts (n,) that can be kept for all, or nothing."""
+    unit = tariff.units.size
+    for floors in tables:
+        whole = np.ceil(floors / float(unit) * (1.0 - 1e-12)).astype(np.int64)
+        if purse.left is None or int(whole.sum()) * unit <= purse.left:
+            purse.keep(whole, unit)
+            return
+    purse.keep(None, unit)
 
 
 def spent_on(tariff: Tariff, name: str, stock: Stock, rows: IntArray) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -25,7 +26,8 @@ class Run:
     ``answers`` (N,) are names of classes, "" where there is none; ``probabilities`` (N, C) are NaN there. ``choice``
     (N,) is the index into ``names`` of who answered, -1 for nobody, and ``failures`` says why by query number.
     ``cost`` (N,) is what a query's own calls cost, extraction included. ``spent`` is everything that was charged or
-    may have been: ``lost`` of it went to calls that gave no answer.
+    may have been: ``lost`` of it went to calls that gave no answer. ``expected_accuracy`` is the plan's, or what is
+    left of it where queries were planned again or have no answer.
     """
 
     ids: tuple[str, ...]
@@ -38,6 +40,7 @@ class Run:
     reason: npt.NDArray[np.str_]
     failures: dict[int, str]
     budget: Amount
+    expected_accuracy: float
     exact_spent: Fraction
     made_from: dict[str, Any]
     plan: Plan | None = None
@@ -57,7 +60,8 @@ class Run:
     @property
     def lost(self) -> float:
         """What went to calls that gave no answer."""
-        return max(0.0, float(self.exact_spent - Fraction(float(self.cost.sum()))))
+        lost = float(self.exact_spent - Fraction(math.fsum(self.cost.tolist())))
+        return lost if lost > 1e-12 * self.spent else 0.0
 
     @property
     def usage(self) -> dict[str, int]:
@@ -85,6 +89,7 @@ class Run:
             "budget": float(self.budget),
             "spent": self.spent,
             "lost": self.lost,
+            "expected_accuracy": self.expected_accuracy,
             "usage": self.usage,
             "failures": {self.ids[row]: reason for row, reason in self.failures.items()},
             "made_from": self.made_from,
@@ -97,6 +102,7 @@ class Run:
             "classes": list(self.classes),
             "budget": str(self.budget),
             "spent": str(self.exact_spent),
+            "expected_accuracy": self.expected_accuracy,
             "failures": {str(row): reason for row, reason in self.failures.items()},
             "made_from": self.made_from,
         }
@@ -118,6 +124,7 @@ class Run:
             reason=columns["reason"],
             failures={int(row): reason for row, reason in about["failures"].items()},
             budget=from_text(about["budget"]),
+            expected_accuracy=float(about["expected_accuracy"]),
             exact_spent=Fraction(about["spent"]),
             made_from=dict(about["made_from"]),
         )

@@ -73,6 +73,8 @@ class Buyer:
         for outcome in journal.outcomes():
             self.shelf.put(outcome)
         self.purse.spent += sum(journal.spending(), Fraction(0))
+        # What calls without an answer cost since this buyer began, by source.
+        self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
         self._workers = Workers()
         # Where money is short, calls that are paid by the second begin with few queries.
@@ -231,6 +233,8 @@ class Buyer:
             unanswered += [batch.rows for batch in batches[len(known) :]]
             self.purse.settle(call, charged, np.concatenate(unanswered))
             lane.under_way -= 1
+            wasted = sum((one.charged or Fraction(0) for one in known if one.error is not None), Fraction(0))
+            self.lost[lane.source.name] = self.lost.get(lane.source.name, Fraction(0)) + wasted
             taken = [self._take(lane, batch, outcome, bought) for batch, outcome in zip(batches, known, strict=False)]
             lane.waiting.extendleft(reversed(batches[len(known) :]))
             records.append((call, charged, taken))

@@ -26,6 +26,7 @@ __all__ = ["Journal", "Sent"]
 FORMAT = 1
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE files (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE calls (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, queries BLOB NOT NULL, reserved TEXT NOT NULL,
     charged TEXT
@@ -125,17 +126,17 @@ class Journal:
             )
         self._base.execute("COMMIT")
 
-    def note(self, name: str, value: str) -> None:
-        """Write down a fact of the run, once."""
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a file with the run, once."""
         if self._base is not None:
-            self._base.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+            self._base.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (name, content))
 
-    def noted(self, name: str) -> str | None:
-        """A fact that was written down, or None."""
+    def kept(self, name: str) -> bytes | None:
+        """A file that was kept, or None."""
         if self._base is None:
             return None
-        found = self._base.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+        found = self._base.execute("SELECT content FROM files WHERE name = ?", (name,)).fetchone()
+        return None if found is None else bytes(found[0])
 
     def outcomes(self) -> Iterator[Outcome]:
         """Everything that calls came to so far, in the order in which it was written."""

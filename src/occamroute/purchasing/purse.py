@@ -31,6 +31,7 @@ class Purse:
     kept: Fraction = Fraction(0)
     floors: IntArray | None = None
     unit: Fraction = Fraction(1)
+    pause_at: Fraction | None = None  # no new call once so much is spent
     ledger: Any = None
     run: str = ""
     _holds: dict[int, tuple[Fraction, Any]] = field(default_factory=dict, repr=False)
@@ -45,8 +46,15 @@ class Purse:
         """What is neither spent nor held."""
         return None if self.cap is None else self.cap - self.spent - self.held
 
+    @property
+    def paused(self) -> bool:
+        """Whether so much is spent that no new call may begin for now."""
+        return self.pause_at is not None and self.spent > self.pause_at
+
     def admits(self, amount: Fraction, rows: IntArray) -> bool:
         """Whether a call for these queries fits, with what it can cost at most."""
+        if self.paused:
+            return False
         if self.cap is None:
             return True
         return self.spent + self.held + self.kept - self._floor(rows) + amount <= self.cap
