@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-# Codes of three letters for the languages of the data, those of single standard languages included.
+# What heliport says, in codes of three letters, as the codes of two letters that the data use.
 CODES = """
-afr=af amh=am arb=ar ara=ar azj=az aze=az bel=be bul=bg ben=bn bre=br bos=bs cat=ca ces=cs cym=cy dan=da deu=de
-ell=el eng=en epo=eo spa=es ekk=et est=et eus=eu pes=fa fas=fa fin=fi fra=fr fry=fy gle=ga gla=gd glg=gl heb=he
-hin=hi hrv=hr hun=hu hye=hy ina=ia ind=id ibo=ig ido=io isl=is ita=it jpn=ja kat=ka kaz=kk khm=km kan=kn kor=ko
-kir=ky ltz=lb lit=lt lvs=lv lav=lv mkd=mk mal=ml khk=mn mon=mn mar=mr zsm=ms msa=ms mya=my npi=ne nep=ne nld=nl
-nno=nn nob=no nor=no oss=os pan=pa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl als=sq sqi=sq srp=sr swe=sv swh=sw
-swa=sw tam=ta tel=te tgk=tg tha=th tuk=tk tur=tr tat=tt uig=ug ukr=uk urd=ur uzn=uz uzb=uz vie=vi cmn=zh zho=zh
+afr=af als=sq amh=am ara=ar arb=ar aze=az azj=az bel=be ben=bn bos=bs bre=br bul=bg cat=ca ces=cs cmn=zh cym=cy dan=da
+deu=de ekk=et ell=el eng=en epo=eo est=et eus=eu fas=fa fin=fi fra=fr fry=fy gla=gd gle=ga glg=gl guj=gu heb=he hin=hi
+hrv=hr hun=hu hye=hy ibo=ig ido=io ina=ia ind=id isl=is ita=it jpn=ja kan=kn kat=ka kaz=kk khk=mn khm=km kir=ky kor=ko
+lat=la lav=lv lit=lt ltz=lb lug=lg lvs=lv mal=ml mar=mr mkd=mk mon=mn mri=mi msa=ms mya=my nep=ne nld=nl nno=nn nob=nb
+nor=nb npi=ne oss=os pan=pa pes=fa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl sna=sn som=so sot=st spa=es sqi=sq srp=sr
+swa=sw swe=sv swh=sw tam=ta tat=tt tel=te tgk=tg tgl=tl tha=th tsn=tn tso=ts tuk=tk tur=tr uig=ug ukr=uk urd=ur uzb=uz
+uzn=uz vie=vi xho=xh yor=yo zho=zh zsm=ms zul=zu
 """
 THREE_LETTERS = dict(pair.split("=") for pair in CODES.split())
 
@@ -88,9 +89,9 @@ def _script(letter: str) -> int:
 
 
 def _code(code: str) -> str:
-    """The code that the data use: one for Norwegian, one for Chinese, today's for Hebrew."""
+    """The code that the data use: one for all of Chinese, Bokmål for Norwegian as such, today's for Hebrew."""
     short = code.lower().replace("_", "-").partition("-")[0]
-    return {"nb": "no", "iw": "he", "in": "id", "jw": "jv"}.get(short, short)
+    return {"no": "nb", "iw": "he", "in": "id", "jw": "jv"}.get(short, short)
 
 
 @cache
