@@ -1,8 +1,8 @@
 """Writes five fitted models (.skops), train.npz and test.npz: the handwritten digits that come with scikit-learn.
 
-A third of the digits is for fitting the models, a third for the profile and a third for the test, each digit three times
-under noise of another strength, since without noise all models are right nearly always. Copies of one digit share a
-``group``: they are never on both sides when something is held out.
+A third of the digits is for fitting the models, a third for the profile and a third for the test. Each digit comes
+three times, under noise of another strength: without noise all models are right nearly always. Copies of one digit
+share a ``group``: they are never on both sides when something is held out.
 """
 
 from __future__ import annotations
