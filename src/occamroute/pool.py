@@ -131,6 +131,8 @@ class Pool:
         object.__setattr__(self, "classifiers", tuple(classifiers))
         object.__setattr__(self, "classes", name_tuple(map(str, classes), "classes"))
         object.__setattr__(self, "extractors", tuple(extractors))
+        if not self.classifiers:
+            raise InvalidInputError("a pool needs at least one classifier.")
         for one in self.classifiers:
             _check(one, ("predict_proba", "answer", "aanswer"), "classifier")
             known = getattr(one, "classes", None)
@@ -142,8 +144,6 @@ class Pool:
         for one in self.extractors:
             _check(one, ("extract",), "extractor")
         name_tuple((one.name for one in (*self.classifiers, *self.extractors)), "names of classifiers and extractors")
-        if not self.classifiers:
-            raise InvalidInputError("a pool needs at least one classifier.")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def profile(
     wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
     about = {"purpose": "profile", "queries": content_hash(queries), "labels": content_hash(truth)}
     written = Journal(journal, about | {"price list": price_list(pool)})
-    purse = Purse(None if budget is None else money(budget), ledger=ledger, run=about["queries"][:16])
+    purse = Purse(None if budget is None else money(budget), ledger=ledger, run=written.run)
     total, done = len(queries) * len(wanted), 0
 
     def tick(answers: int) -> None:

@@ -204,7 +204,7 @@ def _opened(
     about |= {"queries": content_hash(queries), "ids": content_hash(names)}
     about |= {"price list": price_list(pool), "budget": str(rounded_up(budget))}
     written = Journal(journal, about)
-    purse = Purse(budget, ledger=ledger, run=content_hash([*about.values()])[:16])
+    purse = Purse(budget, ledger=ledger, run=written.run)
     buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve)
     shop = Shop(pool, queries, names, budget, tariff, buyer, stages, seed)
     buyer.on_progress(shop.tick)

@@ -25,7 +25,8 @@ def make_run(
     shelf, queries = rounds.buyer.shelf, len(ids)
     probabilities = np.full((queries, len(pool.classes)), np.nan)
     cost = np.zeros(queries) if extractor is None else np.where(shelf[extractor].there, shelf[extractor].costs, 0.0)
-    reason = np.where(rounds.again, "planned again", "planned").astype(object)
+    again = rounds.answered_by != plan.choice
+    reason = np.where(again, "planned again", "planned").astype(object)
     for column, name in enumerate(plan.names):
         rows = np.flatnonzero(rounds.answered_by == column)
         if not rows.size:
@@ -74,7 +75,7 @@ def make_run(
 
 def _expected(plan: Plan, rounds: Rounds) -> float:
     """The plan's expected accuracy, or that of what was bought in its place."""
-    if not rounds.again.any() and not rounds.failures:
+    if (rounds.answered_by == plan.choice).all():
         return plan.expected_accuracy
     rows = np.flatnonzero(rounds.answered_by >= 0)
     values = rounds.value[rows, rounds.answered_by[rows]]

@@ -28,6 +28,8 @@ __all__ = ["Rounds", "keep_floors", "spent_on"]
 FEWEST = 64
 # A round ends early once it has cost so many times what was expected of it.
 PATIENCE = Fraction(5, 4)
+# Where money does not reach: plan with worst cases in place of what is expected, then take the cheapest.
+WORST, CHEAPEST = 1, 2
 # What is saved goes into better answers once it is this share of the budget.
 WORTH_PLANNING = Fraction(1, 50)
 
@@ -49,9 +51,8 @@ class Rounds:
     seed: int
     answered_by: IntArray = field(init=False)
     barred: BoolArray = field(init=False)
-    again: BoolArray = field(init=False)
     failures: dict[int, str] = field(default_factory=dict)
-    cautious: bool = False
+    caution: int = 0
     consumed: Fraction = Fraction(0)
     _refused: dict[int, str] = field(default_factory=dict)
     _planned: FloatArray = field(init=False)
@@ -62,7 +63,6 @@ class Rounds:
         queries, options = self.value.shape
         self.answered_by = np.full(queries, -1)
         self.barred = np.zeros((queries, options), np.bool_)
-        self.again = np.zeros(queries, np.bool_)
         self._planned, self._paid = np.zeros(options), np.zeros(options)
         self._order = np.random.default_rng(self.seed).permutation(queries)
 
@@ -77,6 +77,7 @@ class Rounds:
             self._plan_again()
         while (rows := self._open()).size:
             part = self._part(rows)
+            self._prefer_bought(part)
             self._keep_floors(rows)
             self.buyer.purse.pause_at = self._pause(part)
             bought = self.buyer.buy(self._wanted(part))
@@ -84,10 +85,10 @@ class Rounds:
             progressed = self._absorb(part, bought)
             rows = self._open()
             if rows.size and (not progressed or bought.down or bought.unaffordable or not self._fits(rows)):
-                paused = self.buyer.purse.paused
-                self.cautious |= bool(bought.unaffordable) and not paused
-                progressed |= paused
-                if not progressed and self.cautious:
+                short = bool(bought.unaffordable) and not self.buyer.purse.paused
+                if short and (not progressed or not self.caution):
+                    self.caution += 1
+                if self.caution > CHEAPEST:
                     self._give_up(rows)
                 else:
                     self._plan_again()
@@ -102,6 +103,12 @@ class Rounds:
         certain = all(self.tariff.certain[: self.value.shape[1]])
         share = 2 if self._begun else 4
         return rows if certain else rows[: max(FEWEST, -(-rows.size // share))]
+
+    def _prefer_bought(self, rows: IntArray) -> None:
+        """Take answers that an interrupted run paid for, even where something else is planned now."""
+        for column, name in enumerate(self.names):
+            there = self.buyer.shelf[name].there[rows] & ~self.free[rows, column]
+            self.choice[rows[there]] = column
 
     def _pause(self, rows: IntArray) -> Fraction | None:
         """What may be spent when this round is to end early, because calls cost more than was expected of them."""
@@ -207,17 +214,18 @@ class Rounds:
         rows = self._open()
         if not rows.size:
             return
-        costs = self._expected(rows, worst=self.cautious) * (1.0 if self.cautious else self._factors)
+        costs = self._expected(rows, worst=self.caution >= WORST) * self._factors
         barred = self.barred[rows]
         # What may not be asked is worth less than anything, and no cheaper than the rest: it is never chosen.
         value = np.where(barred, self.value.min() - 1.0, self.value[rows])
         costs = np.where(barred, np.where(barred, 0.0, costs).max(axis=1, keepdims=True), costs)
-        left = max(Fraction(0), self.left_in_all - (0 if self.cautious else self.margin))
+        left = max(Fraction(0), self.left_in_all - (0 if self.caution else self.margin))
         try:
+            if self.caution >= CHEAPEST:
+                left = Fraction(0)
             chosen = solve_problem(Problem(value, costs, left), seed=self.seed).choice
         except BudgetTooSmallError:
-            chosen = np.where(barred, np.inf, costs).argmin(axis=1)  # the cheapest, while the money lasts
-        self.again[rows] |= chosen != self.choice[rows]
+            chosen = np.where(barred, np.inf, costs).argmin(axis=1)  # the cheapest, as long as the money lasts
         self.choice[rows] = chosen
 
     def _keep_floors(self, rows: IntArray) -> None:

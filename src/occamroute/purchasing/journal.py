@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -52,6 +53,8 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, str]) -> None:
         self._path = None if path is None else Path(path)
         self._calls = 0
+        # What keys of this run begin with wherever else it is known; a resumed run is the same one.
+        self.run = uuid.uuid4().hex
         self._base: sqlite3.Connection | None = None
         if self._path is None:
             return
@@ -79,7 +82,7 @@ class Journal:
         wanted = {"format": str(FORMAT), **about}
         if not tables:
             base.executescript("BEGIN EXCLUSIVE;" + SCHEMA)
-            base.executemany("INSERT INTO about VALUES (?, ?)", wanted.items())
+            base.executemany("INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run}.items())
             base.execute("COMMIT")
             return
         if "about" not in tables:
@@ -92,6 +95,7 @@ class Journal:
                     f"it was begun with another {name} ({_short(found.get(name))}, now {_short(value)}); "
                     "name another journal, or remove this one to begin anew",
                 )
+        self.run = found["run"]
         self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
 
     @property

@@ -20,9 +20,10 @@ from occamroute.purchasing.sources import Outcome, Source
 
 __all__ = ["Batch", "Lane", "Workers"]
 
-# Work that computes here is written down about once a second: no oftener, to cost nothing, and no more rarely, so
+# Work that computes here is written down a few times a second: no oftener, to cost nothing, and no more rarely, so
 # that little is lost when the process dies.
-SECONDS_A_CALL = 1.0
+SECONDS_A_CALL = 0.3
+MOST_BATCHES = 16
 # So many calls that failed for good, with none that succeeded in between: the source is down.
 FAILURES_IN_A_ROW = 5
 LONGEST_PAUSE = 60.0
@@ -89,7 +90,7 @@ class Lane:
         most = 1
         if not self.source.remote and self.seconds_a_query is not None:
             seconds = max(self.seconds_a_query * self.source.batch_size, 1e-6)
-            most = max(1, min(int(SECONDS_A_CALL / seconds), 4096))
+            most = max(1, min(int(SECONDS_A_CALL / seconds), MOST_BATCHES))
         return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
 
     def tries_allowed(self, error: CallError) -> int:
