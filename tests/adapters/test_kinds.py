@@ -115,5 +115,5 @@ def test_default_weights_in_a_pool_file(tmp_path: Path, monkeypatch: pytest.Monk
         'classes = ["a", "b"]\n[classifiers.net]\nkind = "torch"\ncost = 1\nmodel = "torchvision:resnet18"\n'
         'weights = "default"\n'
     )
-    with pytest.raises(InvalidInputError, match=r"pool\.toml, line 2: .*default weights of 'torchvision:resnet18'"):
+    with pytest.raises(InvalidInputError, match=r"pool\.toml, line 5: .*default weights of 'torchvision:resnet18'"):
         read_pool(tmp_path / "pool.toml")

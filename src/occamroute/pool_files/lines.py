@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["line_of"]
+
+# What must not be looked into for the end of a statement: strings of four sorts, and comments.
+PIECE = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|'[^']*'|\#[^\n]*|[\[\]{}\n]|[^"'\#\[\]{}\n]+''',
+    re.DOTALL,
+)
 
 
 def line_of(text: str, place: tuple[str, ...]) -> int | None:
@@ -19,30 +27,30 @@ def line_of(text: str, place: tuple[str, ...]) -> int | None:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """Where each key path begins.
-
-    The parser tells no lines, so statements are cut out of the text, each as the fewest lines that parse.
-    """
+    """Where each key path begins; the parser tells no lines, so each statement is parsed by itself."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
-    lines = text.splitlines()
-    start = 0
-    while start < len(lines):
-        statement: dict[str, Any] = {}
-        end = start
-        for end in range(start, len(lines)):  # used after the loop
-            try:
-                statement = tomllib.loads("\n".join(lines[start : end + 1]))
-                break
-            except tomllib.TOMLDecodeError:
-                continue
-        header = lines[start].lstrip().startswith("[")
-        for path in _paths(statement):
-            found.setdefault(path if header else (*table, *path), start + 1)
+    for line, statement in _statements(text):
+        header = statement.startswith("[")
+        for path in _paths(tomllib.loads(statement)):
+            found.setdefault(path if header else (*table, *path), line)
             if header:
                 table = path
-        start = end + 1
     return found
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a file that is good TOML, and the line in which each begins."""
+    line, begun, depth, statement = 1, 1, 0, ""
+    for piece in PIECE.findall(text.replace("\r\n", "\n") + "\n"):
+        if piece == "\n" and depth == 0:
+            if statement.strip():
+                yield begun, statement.strip()
+            begun, statement = line + 1, ""
+        else:
+            depth += (piece in ("[", "{")) - (piece in ("]", "}"))
+            statement += piece
+        line += piece.count("\n")
 
 
 def _paths(content: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

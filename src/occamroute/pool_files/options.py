@@ -42,19 +42,28 @@ def converted(value: Any, kind: Any, folder: Path) -> tuple[bool, Any]:
     """Whether a value is of a type, and the value as the constructor takes it."""
     for one in alternatives(kind):
         origin = typing.get_origin(one)
+        if one is Any:
+            return True, value
         if one is Path and isinstance(value, str):
             return True, folder / value
         if origin is Literal and value in typing.get_args(one):
             return True, value
         if origin in (tuple, list) and isinstance(value, list):
-            return all(isinstance(part, str | int | float) for part in value), tuple(value)
+            parts = [_part(part, typing.get_args(one)[0], folder) for part in value]
+            return all(fits for fits, _ in parts), tuple(part for _, part in parts)
         if origin is dict and isinstance(value, dict):
-            return True, value
+            entries = {key: _part(part, typing.get_args(one)[1], folder) for key, part in value.items()}
+            return all(fits for fits, _ in entries.values()), {key: part for key, (_, part) in entries.items()}
         if one is float and isinstance(value, int | float) and not isinstance(value, bool):
             return True, float(value)
         if one in (str, int, bool) and type(value) is one:
             return True, value
     return False, None
+
+
+def _part(value: Any, kind: Any, folder: Path) -> tuple[bool, Any]:
+    """One of several values; labels that are whole numbers count as text, as they do among the classes."""
+    return converted(str(value) if kind is str and type(value) is int else value, kind, folder)
 
 
 def in_words(kind: Any) -> str:
@@ -66,9 +75,13 @@ def in_words(kind: Any) -> str:
         if origin is Literal:
             found.append("one of " + ", ".join(map(str, typing.get_args(one))))
         elif origin in (tuple, list):
-            found.append("a list")
+            found.append("a list" + _of_what(typing.get_args(one)[0]))
         elif origin is dict:
-            found.append("a table")
+            found.append("a table" + _of_what(typing.get_args(one)[1]))
         elif one in words:
             found.append(words[one])
     return " or ".join(found)
+
+
+def _of_what(kind: Any) -> str:
+    return {str: " of strings", int: " of whole numbers", float: " of numbers"}.get(kind, "")

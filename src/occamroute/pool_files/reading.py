@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +19,8 @@ from occamroute.pool_files.options import converted, in_words, options_of
 __all__ = ["SECTIONS", "read_pool"]
 
 TOP = ("classes", "classifiers", "extractors")
-KEYS = ("api_key", "key", "token", "password", "secret")
+# Options of these names hold a key, whatever is before the last underscore.
+KEYS = ("key", "apikey", "token", "password", "secret", "authorization")
 SECTIONS: dict[str, Family] = {"classifiers": "classifier", "extractors": "extractor"}
 
 
@@ -33,7 +35,7 @@ def read_pool(path: str | os.PathLike[str], *, classes: Iterable[Any] | None = N
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark in front
     except OSError as error:
         raise InvalidInputError(f"cannot read {file}: {(error.strerror or 'it cannot be opened').lower()}.") from None
     except UnicodeDecodeError:
@@ -42,6 +44,8 @@ def read_pool(path: str | os.PathLike[str], *, classes: Iterable[Any] | None = N
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{file} is no TOML: {error}.") from None
+    except RecursionError:
+        raise InvalidInputError(f"{file} is no pool file: its lists or tables are nested too deeply.") from None
     try:
         return _pool(content, file.resolve().parent, classes)
     except _ComplaintError as complaint:
@@ -54,11 +58,12 @@ def read_pool(path: str | os.PathLike[str], *, classes: Iterable[Any] | None = N
 def _pool(content: dict[str, Any], folder: Path, classes: Iterable[Any] | None) -> Pool:
     for key in content:
         if key not in TOP:
+            _refuse_key((key,))
             raise _ComplaintError((key,), f"unknown entry {key!r}: use one of {', '.join(TOP)}.")
     labels = content.get("classes", None if classes is None else list(classes))
     if labels is None:
         raise _ComplaintError((), 'classes are missing: list them as classes = ["a", "b"].')
-    if not isinstance(labels, list) or not labels or not all(isinstance(one, str | int) for one in labels):
+    if not isinstance(labels, list) or not labels or not all(type(one) in (str, int) for one in labels):
         raise _ComplaintError(("classes",), "classes must be a list of names.")
     if classes is not None and set(map(str, classes)) - set(map(str, labels)):
         unknown = sorted(set(map(str, classes)) - set(map(str, labels)))[0]
@@ -72,6 +77,10 @@ def _pool(content: dict[str, Any], folder: Path, classes: Iterable[Any] | None) 
         for name, options in tables.items():
             if not isinstance(options, Mapping):
                 raise _ComplaintError((section, name), f"{section}.{name} must be a table, got {options!r}.")
+            if not name:
+                raise _ComplaintError((section, name), f"a {family} needs a name: [{section}.NAME].")
+            if section == "extractors" and name in content.get("classifiers", {}):
+                raise _ComplaintError((section, name), f"{name!r} is the name of a classifier, too: take another.")
             made[section].append(_member(family, (section, name), dict(options), names, folder))
     if not made["classifiers"]:
         raise _ComplaintError((), "there is no classifier: add a table [classifiers.NAME].")
@@ -92,7 +101,14 @@ def _member(
         made = adapter(family, kind)
     except OccamError as error:
         raise _ComplaintError((*place, "kind"), str(error)) from error
+    except Exception as error:  # another package's kind, which may break in any way
+        raise _ComplaintError((*place, "kind"), f"kind {kind!r} cannot be loaded: {_in_words(error)}.") from error
     cost = _cost(place, options.pop("cost", None), name)
+    if isinstance(cost, PerToken) and not (hasattr(made, "answer") or hasattr(made, "aanswer")):
+        raise _ComplaintError(
+            (*place, "cost"),
+            f"cost of {name!r}: kind {kind!r} reports no tokens, so give a number or a price per hour.",
+        )
     given = _checked_options(made, place, options, kind, folder)
     parameters = inspect.signature(made).parameters
     if "classes" in parameters:
@@ -102,12 +118,39 @@ def _member(
     try:
         return made(name, cost, **given)
     except OccamError as error:
-        raise _ComplaintError(place, f"{family} {name!r}: {error}") from error
+        sentence = str(error)
+        raise _ComplaintError((*place, *_blamed(sentence, options)), f"{family} {name!r}: {sentence}") from error
+    except Exception as error:  # it may run anybody's code
+        raise _ComplaintError(place, f"{family} {name!r} cannot be made: {_in_words(error)}.") from error
+
+
+def _blamed(sentence: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The option that a sentence is about: it begins with its name, or it quotes its value."""
+    for option in options:
+        if sentence.startswith(f"{option} "):
+            return (option,)
+    quoted = [option for option, value in options.items() if isinstance(value, str) and value and value in sentence]
+    return (max(quoted, key=lambda option: len(options[option])),) if quoted else ()
+
+
+def _in_words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")[:300]
+
+
+def _refuse_key(place: tuple[str, ...]) -> None:
+    """A complaint about an option that holds a key; the key itself is not shown."""
+    name = place[-1].lower().replace("-", "_")
+    if name.rpartition("_")[2] in KEYS:
+        raise _ComplaintError(
+            place, "a key does not belong into a file: put it into an environment variable and name that as key_env."
+        )
 
 
 def _cost(place: tuple[str, str], given: Any, name: str) -> Cost:
     """A cost as typed: a number, "measure", a price per hour, or prices per million tokens."""
-    where = (*place, "cost") if given is not None else place
+    if given is None:
+        raise _ComplaintError(place, f'{name!r} needs a cost: a number, "measure", or prices.')
+    where = (*place, "cost")
     try:
         if given == "measure":
             return Measured()
@@ -135,13 +178,12 @@ def _checked_options(
     checked = {}
     for option, value in options.items():
         where = (*place, option)
-        if option not in known and option.lower() in KEYS:
-            raise _ComplaintError(
-                where,
-                "a key does not belong into a file: put it into an environment variable and name that as key_env.",
-            )
         if option not in known:
+            _refuse_key(where)
             raise _ComplaintError(where, f"unknown option {option!r} of kind {kind!r}: use one of {', '.join(known)}.")
+        if option == "key_env" and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value)):
+            # What is no name may be the key itself: it is not shown.
+            raise _ComplaintError(where, "option 'key_env' must be the name of an environment variable.")
         fits, result = converted(value, known[option][0], folder)
         if not fits:
             wanted = in_words(known[option][0])

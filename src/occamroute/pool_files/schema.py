@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +14,17 @@ from occamroute.pool_files.reading import SECTIONS
 
 __all__ = ["pool_schema"]
 
+LABEL: dict[str, Any] = {"type": ["string", "integer"]}
+
 
 def pool_schema() -> dict[str, Any]:
     """A JSON schema of pool files, for editors that check while one types."""
     sections = {
         section: {
             "type": "object",
-            "additionalProperties": {"oneOf": [_kind_schema(family, kind) for kind in kinds(family)]},
+            "minProperties": int(family == "classifier"),
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": {"oneOf": _kind_schemas(family)},
         }
         for section, family in SECTIONS.items()
     }
@@ -30,10 +35,19 @@ def pool_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "required": ["classifiers"],
         "properties": {
-            "classes": {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1},
+            "classes": {"type": "array", "items": LABEL, "minItems": 1, "uniqueItems": True},
             **sections,
         },
     }
+
+
+def _kind_schemas(family: Family) -> list[dict[str, Any]]:
+    """The schemas of all kinds; one of another package that cannot be loaded cannot be used either, and is left out."""
+    found = []
+    for kind in kinds(family):
+        with suppress(ImportError, AttributeError):
+            found.append(_kind_schema(family, kind))
+    return found
 
 
 def _kind_schema(family: Family, kind: str) -> dict[str, Any]:
@@ -46,8 +60,8 @@ def _kind_schema(family: Family, kind: str) -> dict[str, Any]:
             "oneOf": [
                 amount,
                 {"const": "measure"},
-                {"type": "object", "properties": {"per_hour": amount}, "required": ["per_hour"]},
-                {"type": "object", "properties": prices, "required": list(prices)},
+                _table({"per_hour": amount}),
+                _table(prices),
             ]
         },
     }
@@ -55,10 +69,13 @@ def _kind_schema(family: Family, kind: str) -> dict[str, Any]:
     properties |= {name: _type_schema(hint) for name, (hint, _) in options.items()}
     required = ["kind", "cost", *(name for name, (_, needed) in options.items() if needed)]
     about = (inspect.getdoc(made) or "").partition("\n")[0]
-    return {
-        "type": "object", "description": about, "properties": properties, "required": required,
-        "additionalProperties": False,
-    }  # fmt: skip
+    return {"description": about, **_table(properties, required)}
+
+
+def _table(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    """An object with these properties and no others; all of them are required unless it is said which."""
+    needed = list(properties) if required is None else required
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
 
 def _type_schema(kind: Any) -> dict[str, Any]:
@@ -69,9 +86,13 @@ def _type_schema(kind: Any) -> dict[str, Any]:
         if origin is Literal:
             found.append({"enum": list(typing.get_args(one))})
         elif origin in (tuple, list):
-            found.append({"type": "array"})
+            found.append({"type": "array", "items": _part_schema(typing.get_args(one)[0])})
         elif origin is dict:
-            found.append({"type": "object"})
+            found.append({"type": "object", "additionalProperties": _part_schema(typing.get_args(one)[1])})
         elif one in words:
             found.append({"type": words[one]})
     return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def _part_schema(kind: Any) -> dict[str, Any]:
+    return {} if kind is Any else LABEL if kind is str else _type_schema(kind)
