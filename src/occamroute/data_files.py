@@ -6,13 +6,16 @@ import csv
 import gzip
 import json
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 
-from occamroute.errors import InvalidInputError, StorageError
+from occamroute.errors import StorageError
 from occamroute.storage import require_file
 
 __all__ = ["QueryFile", "read_data"]
@@ -50,9 +53,11 @@ def read_data(
     columns are known by these names. A folder holds images, in subfolders named for their class.
     """
     place = Path(path)
-    found = _folder(place) if place.is_dir() else _file(place, query, label)
-    if not len(found):
-        raise StorageError(path, "it holds no queries")
+    if place.is_dir():
+        if query is not None or label is not None:
+            raise StorageError(path, "it is a folder, and only tables have columns to name as --query or --label")
+        return _folder(place, need_labels=need_labels)
+    found = _file(place, query, label)
     if need_labels and found.labels is None:
         raise StorageError(path, f"it has no labels: a column {LABEL[0]!r} is needed, or --label with its name")
     return found
@@ -60,41 +65,55 @@ def read_data(
 
 def _file(place: Path, query: str | None, label: str | None) -> QueryFile:
     suffixes = [suffix.lower() for suffix in place.suffixes]
-    kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] == ".gz" else (suffixes or [""])[-1]
+    packed = suffixes[-1:] == [".gz"]
+    kind = (["", *suffixes])[-2 if packed else -1]
     readers = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".parquet": _parquet}
     require_file(place)
-    if kind in (".npz", ".npy"):
+    if kind in (".npz", ".npy") and not packed:
         return _arrays(place, query, label)
-    if kind not in readers:
-        raise StorageError(place, f"its name must end in {', '.join(readers)}, .npz or .npy, or it must be a folder")
+    if kind not in readers or (packed and kind == ".parquet"):
+        raise StorageError(
+            place,
+            "its name must end in .csv, .tsv or .jsonl (or .gz after that), .parquet, .npz or .npy, or it must be a "
+            "folder",
+        )
     try:
         columns = readers[kind](place)
     except UnicodeDecodeError:
         raise StorageError(place, "it is no text in UTF-8") from None
-    except (OSError, EOFError, csv.Error) as error:
+    except csv.Error as error:
+        raise StorageError(place, f"its quotation marks do not match ({error})") from None
+    except (OSError, EOFError, zlib.error) as error:
         raise StorageError(place, f"it is damaged or cannot be opened ({error})") from None
     return _from_columns(place, columns, query, label)
 
 
 def _from_columns(place: Path, columns: dict[str, list[Any]], query: str | None, label: str | None) -> QueryFile:
+    if not any(columns.values()):
+        raise StorageError(place, "it holds no queries")
     wanted_label = _named(place, columns, label, LABEL)
-    rest = {
-        name: column for name, column in columns.items() if name not in (wanted_label, *ID, *GROUP) or name == query
-    }
-    wanted_query = _named(place, rest, query, QUERY)
-    if wanted_query is None and len(rest) == 1:
-        wanted_query = next(iter(rest))
-    queries = _queries(place, wanted_query, rest[wanted_query]) if wanted_query is not None else _numbers(place, rest)
-    labels = None if wanted_label is None else columns[wanted_label]
-    if labels is not None and any(one is None or one == "" for one in labels):
-        row = next(row for row, one in enumerate(labels) if one is None or one == "")
-        raise StorageError(place, f"row {row + 1} has no {wanted_label}")
+    wanted_query = _named(place, columns, query, ())
+    rest = {name: column for name, column in columns.items() if name not in (wanted_label, *ID, *GROUP)}
+    if wanted_query is None:
+        wanted_query = next((name for name in QUERY if name in rest), next(iter(rest)) if len(rest) == 1 else None)
+    if wanted_query is None and not rest:
+        raise StorageError(place, f"it has no column with queries, only {', '.join(columns)}")
     return QueryFile(
-        queries,
-        labels=None if labels is None else list(map(str, labels)),
-        ids=list(map(str, columns["id"])) if "id" in columns else None,
-        groups=list(map(str, columns["group"])) if "group" in columns else None,
+        _numbers(place, rest) if wanted_query is None else _queries(place, wanted_query, columns[wanted_query]),
+        labels=None if wanted_label is None else _words(place, wanted_label, columns[wanted_label]),
+        ids=_words(place, "id", columns["id"]) if "id" in columns else None,
+        groups=_words(place, "group", columns["group"]) if "group" in columns else None,
     )
+
+
+def _words(place: Path, name: str, column: list[Any]) -> list[str]:
+    """Labels, ids or groups as text; each row must have one."""
+    for row, one in enumerate(column, start=1):
+        if one is None or one == "" or one != one:  # NaN is what tables have where nothing is
+            raise StorageError(place, f"row {row} has no {name}")
+        if not isinstance(one, str | int | float):
+            raise StorageError(place, f"row {row} of column {name!r} must hold a name, got {shortened(one)}")
+    return list(map(str, column))
 
 
 def _named(place: Path, columns: dict[str, Any], asked: str | None, usual: tuple[str, ...]) -> str | None:
@@ -109,17 +128,22 @@ def _queries(place: Path, name: str, column: list[Any]) -> Any:
     """Texts; paths of images, from the file's folder on; or arrays where the column holds lists of numbers."""
     if isinstance(column[0], list | np.ndarray):
         return _array(place, name, column)
-    for row, query in enumerate(column):
+    if isinstance(column[0], int | float):
+        return _numbers(place, {name: column})
+    for row, query in enumerate(column, start=1):
         if not isinstance(query, str):
-            raise StorageError(place, f"row {row + 1} of column {name!r} holds {query!r}, which is no text")
+            raise StorageError(place, f"row {row} of column {name!r} holds {shortened(query)}, which is no text")
     return [str(place.parent / query) for query in column] if name in PATHS else column
 
 
 def _array(place: Path, name: str, column: list[Any]) -> Any:
     try:
-        return np.array([np.asarray(row, np.float64) for row in column])
+        table = np.array([np.asarray(row, np.float64) for row in column])
     except (TypeError, ValueError):
-        raise StorageError(place, f"column {name!r} must hold lists of numbers of one length") from None
+        table = np.empty(0)
+    if table.ndim < 2 or not table.size:
+        raise StorageError(place, f"column {name!r} must hold lists of numbers of one length")
+    return table
 
 
 def _numbers(place: Path, columns: dict[str, list[Any]]) -> Any:
@@ -128,16 +152,18 @@ def _numbers(place: Path, columns: dict[str, list[Any]]) -> Any:
     except (TypeError, ValueError):
         names = ", ".join(columns)
         raise StorageError(place, f"name the column with the queries as --query: one of {names}") from None
-    if not table.size or not np.isfinite(table).all():
-        raise StorageError(place, "its columns hold no numbers, or some that are NaN or infinite")
+    if not np.isfinite(table).all():
+        row, column = np.argwhere(~np.isfinite(table))[0].tolist()
+        raise StorageError(place, f"row {row + 1} of column {list(columns)[column]!r} holds no finite number")
     return table
 
 
 def _csv(place: Path, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> dict[str, list[Any]]:
     csv.field_size_limit(1 << 30)
     with _opened(place) as file:
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
-        header = next(reader, [])
+        # Strict, so that a quotation mark without its partner does not swallow the rest of the file.
+        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+        header = [name.strip() for name in next(reader, [])]
         rows = []
         for row in reader:
             if row and len(row) != len(header):
@@ -161,7 +187,7 @@ def _jsonl(place: Path) -> dict[str, list[Any]]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise StorageError(place, f"line {number} is no JSON") from None
             if not isinstance(row, dict) or (columns and set(row) != set(columns)):
                 raise StorageError(place, f"line {number} must be an object with the keys of the first")
@@ -191,28 +217,42 @@ def _parquet(place: Path) -> dict[str, list[Any]]:
 def _arrays(place: Path, query: str | None, label: str | None) -> QueryFile:
     """``X`` and ``y`` of an ``.npz`` file (or the arrays named), or the only array of an ``.npy`` file."""
     try:
-        loaded = np.load(place, allow_pickle=False)
-        arrays = {name: loaded[name] for name in loaded.files} if hasattr(loaded, "files") else {"X": loaded}
-    except (ValueError, EOFError, OSError):
+        with place.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {name: loaded[name] for name in loaded.files} if hasattr(loaded, "files") else {"X": loaded}
+    except (ValueError, EOFError, OSError, KeyError, BadZipFile, zlib.error):
         raise StorageError(place, "it is no plain array, or it is cut off") from None
     wanted = _named(place, arrays, query, ("X", *QUERY))
     if wanted is None:
         raise StorageError(place, f"it needs an array X with the queries, it has {', '.join(arrays)}")
+    queries = arrays[wanted]
+    if queries.ndim == 0 or not len(queries):
+        raise StorageError(place, "it holds no queries")
     truth = _named(place, arrays, label, LABEL)
-    if truth is not None and len(arrays[truth]) != len(arrays[wanted]):
-        raise StorageError(place, f"{truth} has {len(arrays[truth])} rows, {wanted} has {len(arrays[wanted])}")
-    optional = {name: [str(one) for one in arrays[name]] for name in ("id", "group") if name in arrays}
-    labels = None if truth is None else [str(one) for one in arrays[truth].tolist()]
-    return QueryFile(arrays[wanted], labels, optional.get("id"), optional.get("group"))
+    beside = {name: arrays[name] for name in (truth, *ID, *GROUP) if name is not None and name in arrays}
+    for name, column in beside.items():
+        if column.shape != (len(queries),):
+            raise StorageError(place, f"{name} must be of shape ({len(queries)},), one a query, got {column.shape}")
+    words = {name: _words(place, name, column.tolist()) for name, column in beside.items()}
+    return QueryFile(
+        queries.tolist() if queries.dtype.kind == "U" else queries,
+        None if truth is None else words[truth],
+        words.get("id"),
+        words.get("group"),
+    )
 
 
-def _folder(place: Path) -> QueryFile:
+def _folder(place: Path, *, need_labels: bool) -> QueryFile:
     """Images by their paths; those in subfolders are of the class that the first subfolder is named for."""
     files = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
     names = [file.relative_to(place) for file in files]
+    # Systems keep things of their own beside the images, hidden and with the same endings.
+    names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
     labels = [name.parts[0] for name in names if len(name.parts) > 1]
+    if not names:
+        raise StorageError(place, "it holds no images")
     if labels and len(labels) < len(names):
-        raise InvalidInputError(
-            f"cannot read {place}: some images are in subfolders named for a class and some are not."
-        )
-    return QueryFile([str(file) for file in files], labels or None, [name.as_posix() for name in names])
+        raise StorageError(place, "some images are in subfolders named for a class and some are not")
+    if need_labels and not labels:
+        raise StorageError(place, "its images have no labels: put them into subfolders named for their class")
+    return QueryFile([str(place / name) for name in names], labels or None, [name.as_posix() for name in names])
