@@ -198,7 +198,7 @@ class Rounds:
         for column, name in enumerate(self.names):
             mine = rows[(self.choice[rows] == column) & ~self.free[rows, column]]
             fixed = self.tariff.sources[name].fixed
-            if fixed is not None and self.tariff.certain[column]:
+            if fixed is not None:
                 total += fixed * mine.size
             elif mine.size:
                 total += exact(float(self._expected(mine)[:, column].sum() * self._factors[column]))
@@ -261,8 +261,8 @@ def keep_floors(purse: Purse, tariff: Tariff, tables: Sequence[FloatArray]) -> N
 
 
 def spent_on(tariff: Tariff, name: str, stock: Stock, rows: IntArray) -> Fraction:
-    """What a source was paid for these queries; exactly, where its costs are certain."""
+    """What a source was paid for these queries; exactly, where it was paid what it asks."""
     fixed = tariff.sources[name].fixed
-    if fixed is not None and tariff.certain[tariff.names.index(name)]:
+    if fixed is not None and bool((stock.costs[rows] == float(fixed)).all()):
         return fixed * rows.size
     return exact(stock.cost_of(rows))

@@ -70,7 +70,7 @@ def make_tariff(sources: Mapping[str, Source], queries: Any, known: Mapping[str,
             pair = np.minimum(highest, highest * (known[name] / mean)) if mean else highest, highest
         expected.append(pair[0])
         worst.append(pair[1])
-        certain.append(source.fixed is not None and not hasattr(source.member, "answer"))
+        certain.append(source.fixed is not None)
     table = _stacked(worst, rows)
     return Tariff(
         names=tuple(sources),

@@ -229,8 +229,7 @@ class Buyer:
             lane, batches, reserved = self._calls.pop(call)
             known = [self._with_amount(outcome, reserved) for outcome in outcomes]
             charged = sum((outcome.charged or Fraction(0) for outcome in known), Fraction(0))
-            unanswered = [outcome.rows[~np.isin(outcome.rows, outcome.answered)] for outcome in known]
-            unanswered += [batch.rows for batch in batches[len(known) :]]
+            unanswered = [outcome.unanswered for outcome in known] + [batch.rows for batch in batches[len(known) :]]
             self.purse.settle(call, charged, np.concatenate(unanswered))
             lane.under_way -= 1
             wasted = sum((one.charged or Fraction(0) for one in known if one.error is not None), Fraction(0))

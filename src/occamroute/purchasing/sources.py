@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -15,7 +15,14 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import exact, money
-from occamroute.errors import CallError, CallLostError, InvalidInputError, UnavailableError
+from occamroute.errors import (
+    CallError,
+    CallLostError,
+    CallRefusedError,
+    InvalidInputError,
+    OccamError,
+    UnavailableError,
+)
 from occamroute.pool import Answers, Measured, PerToken, Pool, selected
 
 __all__ = ["BATCH", "Outcome", "Source", "sources_of"]
@@ -48,6 +55,13 @@ class Outcome:
         if self.error is not None:
             return self.rows[:0]
         return self.rows if not self.failures else self.rows[[int(row) not in self.failures for row in self.rows]]
+
+    @property
+    def unanswered(self) -> IntArray:
+        """The queries that have none."""
+        if self.error is not None:
+            return self.rows
+        return np.array(sorted(self.failures), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,29 +117,42 @@ class Source:
     def most(self, queries: Any) -> list[Fraction] | None:
         """The most that each query can cost, exactly; None where only time will tell."""
         if hasattr(self.member, "max_cost"):
-            amounts = list(self.member.max_cost(queries))
-            return [money(_plain(amount), f"max_cost of {self.name!r}") for amount in amounts]
+            return self._stated_most(queries)
+        if isinstance(self.member.cost, PerToken):
+            raise InvalidInputError(
+                f"{self.name!r} is paid by the token, so it needs max_cost(queries) to keep a budget."
+            )
         fixed = self.fixed
         return None if fixed is None else [fixed] * len(queries)
 
+    def _stated_most(self, queries: Any) -> list[Fraction]:
+        try:
+            amounts = list(self.member.max_cost(queries))
+        except OccamError:
+            raise
+        except Exception as error:  # noqa: BLE001  # anything may come out of somebody's classifier
+            raise InvalidInputError(f"max_cost of {self.name!r} gave no amounts: {_words(error)}") from error
+        if len(amounts) != len(queries):
+            raise InvalidInputError(
+                f"max_cost of {self.name!r} must give {len(queries)} amounts, one a query, got {len(amounts)}."
+            )
+        return [money(_plain(amount), f"max_cost of {self.name!r}") for amount in amounts]
+
     def call(self, queries: Any, rows: IntArray) -> Outcome:
-        """One call for some of the queries; whatever goes wrong is in the outcome."""
-        given = selected(queries, rows)
+        """One call for some of the queries; whatever goes wrong is in the outcome, since nobody hears a worker raise."""
         begun = time.perf_counter()
         try:
-            answers = self._ask(given)
-        except CallError as error:
-            return self._failed(rows, error, time.perf_counter() - begun)
-        except InvalidInputError as error:  # it says of itself that it cannot be used like this
-            return self._failed(rows, UnavailableError(str(error)), time.perf_counter() - begun)
-        except BaseException as error:  # noqa: BLE001  # anything may come out of somebody's model, on a worker's thread
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            return self._failed(rows, CallLostError(words[:300]), time.perf_counter() - begun)
+            given = self._ask(selected(queries, rows))
+        except BaseException as error:  # noqa: BLE001  # anything may come out of somebody's model
+            problem = _as_call_error(error)
+            uncharged = self.remote and isinstance(problem, CallRefusedError | UnavailableError)
+            return self._failed(rows, problem, time.perf_counter() - begun, uncharged=uncharged)
         seconds = time.perf_counter() - begun
         try:
-            return self._outcome(answers, rows, seconds)
-        except InvalidInputError as error:
-            return self._failed(rows, UnavailableError(str(error)), seconds)
+            return self._outcome(given, rows, seconds)
+        except BaseException as error:  # noqa: BLE001  # or hide in what it returned
+            # It cannot be used, but it was asked: that is paid.
+            return self._failed(rows, UnavailableError(_words(error)), seconds, uncharged=False)
 
     def _ask(self, queries: Any) -> Any:
         member, timeout = self.member, getattr(self.member, "timeout", None)
@@ -137,9 +164,8 @@ class Source:
             return member.predict_proba(queries)
         return _loop().run(member.aanswer(queries, timeout=timeout))
 
-    def _failed(self, rows: IntArray, error: CallError, seconds: float) -> Outcome:
-        nothing = not isinstance(error, CallLostError)
-        charged = Fraction(0) if nothing and self.remote else None
+    def _failed(self, rows: IntArray, error: CallError, seconds: float, *, uncharged: bool) -> Outcome:
+        charged = Fraction(0) if uncharged else None
         if self.timed:
             charged = self.member.cost.of(seconds)
         return Outcome(self.name, rows, charged, np.zeros(rows.size), seconds, error=error)
@@ -149,7 +175,7 @@ class Source:
         features = probabilities = None
         if self.classes:
             answers = given if isinstance(given, Answers) else Answers(given, ())
-            failures = {int(rows[row]): str(reason) for row, reason in answers.failures.items()}
+            failures = self._stated_failures(answers.failures, rows)
             probabilities = self._table(answers.probabilities, rows, self.classes, failures)
             if answers.features is not None:
                 features = self._table(answers.features, rows, None, failures)
@@ -158,11 +184,18 @@ class Source:
         charged, costs = self._charged(given, rows, seconds)
         return Outcome(self.name, rows, charged, costs, seconds, probabilities, features, failures)
 
+    def _stated_failures(self, given: Any, rows: IntArray) -> dict[int, str]:
+        if not isinstance(given, Mapping) or not all(row in range(rows.size) for row in given):
+            raise InvalidInputError(f"{self.name!r} must give failures as reasons by row, 0 to {rows.size - 1}.")
+        return {int(rows[row]): str(reason) for row, reason in given.items()}
+
     def _charged(self, given: Any, rows: IntArray, seconds: float) -> tuple[Fraction, FloatArray]:
         if self.timed:
             total: Fraction = self.member.cost.of(seconds)
             return total, np.full(rows.size, float(total / rows.size))
         if not isinstance(given, Answers):
+            if isinstance(self.member.cost, PerToken):
+                raise InvalidInputError(f"{self.name!r} is paid by the token, so it must give Answers with their cost.")
             return exact(self.member.cost) * rows.size, np.full(rows.size, float(self.member.cost))
         listed: Sequence[Any] = list(np.asarray(given.cost, object).reshape(-1))
         if len(listed) != rows.size:
@@ -190,6 +223,29 @@ class Source:
 
 def _plain(amount: Any) -> Any:
     return amount.item() if isinstance(amount, np.generic) else amount
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says, in one line that ends with a full stop."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  # some cannot even say what is wrong
+        said = ""
+    words = said if isinstance(error, OccamError) else f"{type(error).__name__}: {said}"
+    return " ".join(words.split())[:300].rstrip(" .:") + "."
+
+
+def _as_call_error(error: BaseException) -> CallError:
+    """What an exception of a classifier means: one that says nothing of money may have been charged."""
+    if isinstance(error, InvalidInputError):  # it says of itself that it cannot be used like this
+        return UnavailableError(_words(error))
+    if not isinstance(error, CallError):
+        return CallLostError(_words(error))
+    try:
+        error.retry_after  # noqa: B018  # read here, where it may raise
+        return type(error)(_words(error), error.retry_after)
+    except Exception:  # noqa: BLE001
+        return CallLostError(_words(error))
 
 
 def sources_of(pool: Pool) -> dict[str, Source]:

@@ -23,6 +23,9 @@ def content_hash(queries: Any) -> str:
         digest.update(f"{queries.dtype.str} {queries.shape}".encode())
         digest.update(np.ascontiguousarray(queries).tobytes())
         return digest.hexdigest()
+    if all(isinstance(query, str) for query in queries):
+        digest.update(json.dumps(list(queries)).encode())
+        return digest.hexdigest()
     for query in queries:
         content = _content(query)
         digest.update(f"{len(content)} ".encode())
