@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, feature_matrix, seed_number
-from occamroute._money import Amount, exact, money, rounded_up
+from occamroute._money import Amount, exact, from_text, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.results import make_run
@@ -51,11 +51,12 @@ class Shop:
     stages: Stages
     seed: int
     bought: int = 0
+    wanted: int = 0
 
     def tick(self, answers: int) -> None:
         """More answers are there."""
         self.bought += answers
-        self.stages("buying", self.bought, max(self.bought, len(self.ids)))
+        self.stages("buying", self.bought, self.wanted)
 
     def extract(self, name: str) -> tuple[FloatArray, BoolArray, dict[int, str]]:
         """Buy the features of all queries: (N, d), for which of them they came, and why not for others."""
@@ -65,6 +66,7 @@ class Shop:
             for costs in (self.tariff.worst, self.tariff.expected)
         ]
         keep_floors(self.buyer.purse, self.tariff, tables)
+        self.wanted += len(self.ids)
         bought = self.buyer.buy({name: np.arange(len(self.ids))})
         stock = self.buyer.shelf[name]
         table = np.where(stock.there[:, None], stock.extracted.astype(np.float32), np.float32(0))
@@ -243,17 +245,19 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     def features(name: str) -> FloatArray:
         table = _look(shop, looked, name)
         known = planner.profile.feature_sets[name]
+        if looked.there.any() and table.shape[1] != known.shape[1]:
+            return table  # the planner says what is wrong with it
         # Queries of which no features came are looked at as the average one, and then not believed.
-        return np.where(looked.there[:, None], table, known.mean(axis=0)) if table.shape[1] == known.shape[1] else table
+        average = np.broadcast_to(known.mean(axis=0), (len(table), known.shape[1]))
+        return np.where(looked.there[:, None], table, average) if looked.there.any() else average
 
-    margin = margin_of(shop.tariff, shop.budget)
-    for kept_back in (margin, Fraction(0)):
-        try:
-            return planner.plan(features, budget=shop.budget - kept_back, costs=costs, ids=shop.ids)
-        except BudgetTooSmallError:
-            if not kept_back:
-                raise
-    raise InvalidInputError("no plan was made.")
+    def plan(budget: Fraction) -> Plan:
+        return planner.plan(features, budget=from_text(str(budget)), costs=costs, ids=shop.ids)
+
+    try:
+        return plan(shop.budget - margin_of(shop.tariff, shop.budget))
+    except BudgetTooSmallError:  # nothing can be set aside
+        return plan(shop.budget)
 
 
 def _look(shop: Shop, looked: Looked, extractor: str) -> FloatArray:
@@ -301,6 +305,7 @@ def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run
         margin=margin_of(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
     )  # fmt: skip
     shop.buyer.reserve = rounds.reserve
+    shop.wanted += len(shop.ids)
     if looked.extractor in names:
         rounds.barred[list(looked.failures), names.index(str(looked.extractor))] = True
     rounds.run()
