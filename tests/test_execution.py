@@ -193,6 +193,77 @@ def test_wrong_answers_are_not_taken(profile: oc.Profile) -> None:
     assert bill(models) == run.exact_spent
 
 
+class Remote(Model):
+    """One that counts every query it was asked for, and then gives or raises what it was told to."""
+
+    def __init__(self, gives: Any, cost: Any = 1) -> None:
+        super().__init__("large", cost, 0.95)
+        self.gives, self.concurrency, self.batch_size = gives, 4, 8
+
+    def answer(self, queries: Any, timeout: float | None = None) -> Any:
+        table = self.predict_proba(queries)
+        return self.gives(table)
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it cannot say what is wrong")
+
+
+def raising(error: BaseException) -> Any:
+    def gives(table: Any) -> Any:
+        raise error
+
+    return gives
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        lambda table: oc.Answers(table[:, :2], [1] * len(table)),
+        lambda table: oc.Answers(table, [1] * 99),
+        lambda table: oc.Answers(table, [float("nan")] * len(table)),
+        lambda table: oc.Answers(table, [1] * len(table), {99: "no such row"}),
+        lambda table: oc.Answers(table, [1] * len(table), ["not by row"]),  # type: ignore[arg-type]
+        lambda table: None,
+        raising(oc.CallError("no word of money")),
+        raising(oc.CallLostError()),
+        raising(oc.CallLostError("later", "soon")),
+        raising(SpeechlessError()),
+        raising(SystemExit(3)),
+    ],
+)
+def test_what_was_asked_is_paid_whatever_came_back(profile: oc.Profile, gives: Any) -> None:
+    """Nothing that a remote classifier returns or raises hangs the run, or makes calls that were billed free."""
+    models = (*usual()[:2], Remote(gives))
+    run = oc.classify(pool_of(*models), profile, queries_of(100, 7), budget=90)
+    assert not run.failures
+    assert models[2].calls > 0
+    assert bill(models) == run.exact_spent <= 90
+
+
+def test_a_price_by_the_token_needs_worst_cases(profile: oc.Profile) -> None:
+    """Where nobody says what a call can cost at most, no budget can be kept; wrong worst cases are refused too."""
+
+    class Stating(Remote):
+        def max_cost(self, queries: Any) -> Any:
+            return [5.0] if len(queries) > 1 else 5.0
+
+    price = oc.PerToken(1, 1)
+    for model, sentence in ((Remote(None, price), "needs max_cost"), (Stating(None, price), "must give 60 amounts")):
+        with pytest.raises(oc.InvalidInputError, match=sentence):
+            oc.classify(pool_of(*usual()[:2], model), profile, queries_of(60, 7), budget=90)
+
+
+def test_features_that_never_come(profile: oc.Profile) -> None:
+    """Where the extractor fails on every query the others still answer, within what is left."""
+    models, queries = usual(small=flaky(1.0, 0)), queries_of(100, 7)
+    run = oc.classify(pool_of(*models), profile, queries, budget=60)
+    assert models[0].calls > 0
+    assert not run.failures
+    assert bill(models) == run.exact_spent <= 60
+
+
 class Tokens(Model):
     """One whose cost depends on the query: known afterwards, and at most five times as much as usual."""
 

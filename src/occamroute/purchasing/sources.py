@@ -130,7 +130,7 @@ class Source:
             amounts = list(self.member.max_cost(queries))
         except OccamError:
             raise
-        except Exception as error:  # noqa: BLE001  # anything may come out of somebody's classifier
+        except Exception as error:  # anything may come out of somebody's classifier
             raise InvalidInputError(f"max_cost of {self.name!r} gave no amounts: {_words(error)}") from error
         if len(amounts) != len(queries):
             raise InvalidInputError(
@@ -139,7 +139,7 @@ class Source:
         return [money(_plain(amount), f"max_cost of {self.name!r}") for amount in amounts]
 
     def call(self, queries: Any, rows: IntArray) -> Outcome:
-        """One call for some of the queries; whatever goes wrong is in the outcome, since nobody hears a worker raise."""
+        """One call for some of the queries; whatever goes wrong is in the outcome: nobody hears a worker raise."""
         begun = time.perf_counter()
         try:
             given = self._ask(selected(queries, rows))
