@@ -6,6 +6,10 @@ import sys
 
 __all__ = ["main"]
 
+# Verbs that write down what they have done, and go on from there.
+RESUMING = {"profile", "classify", "execute", "study"}
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command; whatever is wrong becomes one sentence and an exit code."""
@@ -23,5 +27,16 @@ def main() -> None:
         codes = {BudgetTooSmallError: 3, CertificateError: 4, BudgetExceededError: 4}
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
     except KeyboardInterrupt:
-        sys.stderr.write("occamroute: interrupted; the same command goes on where this one stopped.\n")
-        sys.exit(130)
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
+    except SystemExit as stop:  # typer turns an interrupt into an exit without a word
+        if stop.code == INTERRUPTED:
+            _say_interrupted()
+        raise
+
+
+def _say_interrupted() -> None:
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    resumes = verb in RESUMING and "--dry-run" not in sys.argv
+    advice = "; the same command goes on where this one stopped" if resumes else ""
+    sys.stderr.write(f"occamroute: interrupted{advice}.\n")

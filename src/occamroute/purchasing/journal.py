@@ -56,6 +56,7 @@ class Journal:
         # What keys of this run begin with wherever else it is known; a resumed run is the same one.
         self.run = uuid.uuid4().hex
         self._base: sqlite3.Connection | None = None
+        self._mine = False
         if self._path is None:
             return
         if not self._path.parent.is_dir():
@@ -65,6 +66,7 @@ class Journal:
             # One process owns the file: a second one would pay for the same queries.
             self._base.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             self._begin(about)
+            self._mine = True
         except sqlite3.OperationalError as error:
             self.close()
             busy = "locked" in str(error)
@@ -174,10 +176,14 @@ class Journal:
         return ended, lost
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._base is not None:
-            self._base.close()
-            self._base = None
+        """Let go of the file; one in which nothing was bought is not left behind."""
+        if self._base is None:
+            return
+        unused = self._mine and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+        self._base.close()
+        self._base = None
+        if unused and self._path is not None:
+            self._path.unlink(missing_ok=True)
 
 
 def _bytes(array: npt.NDArray[Any]) -> bytes:
