@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -307,6 +311,17 @@ def test_costs_that_turn_out_different_are_planned_with(dearer: float) -> None:
         assert run.usage["large"] > 1.3 * run.plan.usage["large"]
 
 
+def test_just_enough_money_is_used() -> None:
+    """Where the budget is what answers are expected to cost, not a bit more, nearly all of them are bought with it."""
+    queries, fresh = queries_of(200, 8), queries_of(100, 9)
+    profile = oc.profile(pool_of(Tokens("only", 1.0, 0.95)), queries, labels_of(queries))
+    model = Tokens("only", 1.0, 0.95)
+    budget = round(float(profile.mean_costs[0]) * 100, 6) + 0.001
+    run = oc.classify(pool_of(model), profile, fresh, budget=budget)
+    assert run.exact_spent == model.charged <= Fraction(str(budget))
+    assert len(run.failures) < 8  # each of the last calls might have cost more than was left
+
+
 def test_the_same_run_gives_the_same_answers() -> None:
     """Whichever call ends first, decisions are the same."""
     queries, fresh = queries_of(300, 8), queries_of(200, 9)
@@ -412,6 +427,70 @@ def test_a_journal_is_gone_on_with(profile: oc.Profile, tmp_path: Path) -> None:
         assert done.exact_spent == run.exact_spent
 
 
+def test_answers_under_way_are_kept_when_a_run_stops(tmp_path: Path) -> None:
+    """Whatever stops a run, answers that came, or were under way, are in the journal: none is bought again."""
+    queries = queries_of(200, 8)
+    profile = oc.profile(
+        pool_of(Model("small", 0.1, 0.6), Tokens("large", 1.0, 0.95)), queries, labels_of(queries), extractor="small"
+    )
+    for moment in (3, 40, 90):
+        models = (Model("small", 0.1, 0.6), Tokens("large", 1.0, 0.95))
+        count = 0
+
+        def progress(stage: str, done: int, total: int, moment: int = moment) -> None:
+            nonlocal count
+            count += stage == "buying"
+            if count > moment:
+                raise RuntimeError("stopped")
+
+        journal = tmp_path / f"{moment}.journal"
+        with pytest.raises(RuntimeError, match="stopped"):
+            oc.classify(pool_of(*models), profile, queries, budget=150, journal=journal, progress=progress)
+        run = oc.classify(pool_of(*models), profile, queries, budget=150, journal=journal)
+        assert run.exact_spent == models[0].calls * Fraction(1, 10) + models[1].charged
+        for model in models:
+            assert max(model.seen.values()) == 1
+
+
+def test_a_damaged_journal_is_refused(profile: oc.Profile, tmp_path: Path) -> None:
+    """What cannot be read gives one sentence, and nothing is bought."""
+    queries = queries_of(60, 12)
+    for damage in (
+        "queries = x'00'",
+        "charged = 'much'",
+        "failures = '{'",
+        "failures = x'ff'",
+        "probabilities = x'00'",
+    ):
+        journal = tmp_path / f"{abs(hash(damage))}.journal"
+        oc.classify(pool_of(*usual()), profile, queries, budget=30, journal=journal)
+        with closing(sqlite3.connect(journal)) as base, base:
+            base.execute(f"UPDATE outcomes SET {damage}")  # noqa: S608
+        models = usual()
+        with pytest.raises(oc.JournalError, match="damaged"):
+            oc.classify(pool_of(*models), profile, queries, budget=30, journal=journal)
+        assert bill(models) == 0
+
+
+def test_a_full_disk_stops_a_run(profile: oc.Profile, tmp_path: Path) -> None:
+    """A journal that cannot be written gives one sentence, and the run goes on once there is room."""
+    queries, models = queries_of(300, 11), usual()
+    journal = tmp_path / "run.journal"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limit[1]))
+        with pytest.raises(oc.JournalError, match="cannot go on with the journal"):
+            oc.classify(pool_of(*models), profile, queries, budget=200, journal=journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert 0 < bill(models) < 200
+    run = oc.classify(pool_of(*models), profile, queries, budget=200, journal=journal)
+    assert not run.failures
+    assert bill(models) <= run.exact_spent <= 200
+
+
 def test_another_run_is_refused(profile: oc.Profile, tmp_path: Path) -> None:
     """Another budget, profile, price, query order or seed is refused, not mixed in."""
     journal, queries = tmp_path / "run.journal", queries_of(60, 12)
@@ -461,7 +540,7 @@ def test_bad_input(profile: oc.Profile) -> None:
     cases: list[tuple[Any, str]] = [
         (classify(pool_of(*usual(), stranger)), "'stranger' of the pool is not in"),
         (classify(oc.Pool(usual(), ("a", "b", "x"))), "classes are not the profile's"),
-        (classify(budget=1), "budget of 1 is too small"),
+        (classify(budget=1), "budget of 1.0 is too small"),
         (classify(queries=[]), "must not be empty"),
         (classify(queries="text"), "got a single string"),
         (classify(ids=["x"] * 50), "ids must differ"),

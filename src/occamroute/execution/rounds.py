@@ -225,11 +225,17 @@ class Rounds:
                 left = Fraction(0)
             chosen = solve_problem(Problem(value, costs, left), seed=self.seed).choice
         except BudgetTooSmallError:
+            if self.caution == WORST:  # not even the cheapest worst cases fit: expect the best
+                costs = self._expected(rows) * self._factors
             chosen = np.where(barred, np.inf, costs).argmin(axis=1)  # the cheapest, as long as the money lasts
         self.choice[rows] = chosen
 
     def _keep_floors(self, rows: IntArray) -> None:
         """Keep for every open query what its cheapest answer can cost, or what it is expected to, if that fits."""
+        if self.caution >= CHEAPEST:
+            # All take their cheapest now: to keep money for one would only keep it from another.
+            self.buyer.purse.keep(None, self.tariff.units.size)
+            return
         stocks = [self.buyer.shelf[name].there for name in self.names]
         there = np.column_stack(stocks)[rows, self.choice[rows]]  # bought by a run that was interrupted
         tables: list[FloatArray] = []
@@ -250,11 +256,15 @@ class Rounds:
 
 
 def keep_floors(purse: Purse, tariff: Tariff, tables: Sequence[FloatArray]) -> None:
-    """Keep for every query the first of these amounts (n,) that can be kept for all, or nothing."""
+    """Keep for every query the first of these amounts (n,) that can be kept for all, or nothing.
+
+    The first table are worst cases. Beside others there must be room for one call's worst case, or none could begin.
+    """
     unit = tariff.units.size
     for floors in tables:
         whole = np.ceil(floors / float(unit) * (1.0 - 1e-12)).astype(np.int64)
-        if purse.left is None or int(whole.sum()) * unit <= purse.left:
+        room = exact(float((tables[0] - floors).max()))
+        if purse.left is None or int(whole.sum()) * unit + room <= purse.left:
             purse.keep(whole, unit)
             return
     purse.keep(None, unit)

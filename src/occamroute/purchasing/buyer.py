@@ -70,9 +70,10 @@ class Buyer:
     ) -> None:
         self.sources, self.queries, self.purse, self.journal, self.reserve = sources, queries, purse, journal, reserve
         self.shelf = Shelf(list(sources), len(queries))
-        for outcome in journal.outcomes():
-            self.shelf.put(outcome)
-        self.purse.spent += sum(journal.spending(), Fraction(0))
+        with journal.reading():
+            for outcome in journal.outcomes():
+                self.shelf.put(outcome)
+            self.purse.spent += sum(journal.spending(), Fraction(0))
         # What calls without an answer cost since this buyer began, by source.
         self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
@@ -111,7 +112,7 @@ class Buyer:
             lanes.append(lane)
         try:
             self._work(lanes, bought)
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or whatever the caller's progress raises
             self._drain(bought)
             raise
         self._close_round(wanted, lanes, bought)
@@ -130,6 +131,7 @@ class Buyer:
 
     def _drain(self, bought: Bought) -> None:
         """Wait a little for calls under way: their answers are paid."""
+        self._progress = lambda answers: None
         until = time.monotonic() + PATIENCE
         while self._calls and time.monotonic() < until:
             self._collect([], bought)
@@ -224,7 +226,7 @@ class Buyer:
             self._settle(ended, bought)
 
     def _settle(self, ended: list[tuple[int, list[Outcome]]], bought: Bought) -> None:
-        records = []
+        records, finished = [], []
         for call, outcomes in ended:
             lane, batches, reserved = self._calls.pop(call)
             known = [self._with_amount(outcome, reserved) for outcome in outcomes]
@@ -236,9 +238,12 @@ class Buyer:
             self.lost[lane.source.name] = self.lost.get(lane.source.name, Fraction(0)) + wasted
             taken = [self._take(lane, batch, outcome, bought) for batch, outcome in zip(batches, known, strict=False)]
             lane.waiting.extendleft(reversed(batches[len(known) :]))
-            records.append((call, charged, taken))
+            records.append((call, charged, [outcome for outcome, _ in taken]))
+            finished += [outcome.rows.size for outcome, final in taken if final]
         # On the disk before anything follows from it.
         self.journal.ended(records)
+        for answers in finished:
+            self._progress(answers)
 
     def _with_amount(self, outcome: Outcome, reserved: Fraction) -> Outcome:
         """The outcome with the worst case as its amount where nobody knows what was charged."""
@@ -246,14 +251,16 @@ class Buyer:
             return outcome
         return replace(outcome, charged=min(self.reserve(outcome.source, outcome.rows), reserved))
 
-    def _take(self, lane: Lane, batch: Batch, outcome: Outcome, bought: Bought) -> Outcome:
-        """Put answers on the shelf, or decide what follows from an error; the outcome to be written down."""
+    def _take(self, lane: Lane, batch: Batch, outcome: Outcome, bought: Bought) -> tuple[Outcome, bool]:
+        """Put answers on the shelf, or decide what follows from an error.
+
+        The outcome to be written down, and whether it is the last word on its queries.
+        """
         error = outcome.error
         if error is None:
             self.shelf.put(outcome)
             lane.learn(outcome)
-            self._progress(batch.rows.size)
-            return outcome
+            return outcome, True
         reason = str(error).rstrip(".")
         if isinstance(error, UnavailableError):
             lane.stop(reason)
@@ -269,11 +276,10 @@ class Buyer:
             lane.waiting.extend(Batch(part, lane.source.retries) for part in parts)
         else:
             bought.fail(lane.source.name, batch.rows, reason)
-            self._progress(batch.rows.size)
             lane.failed(reason)
             if not lane.source.remote:
                 # What cannot be computed here now cannot be later: a resumed run need not try, and pay, again.
-                final = replace(outcome, error=None, failures=dict.fromkeys(map(int, batch.rows), reason))
-                self.shelf.put(final)
-                return final
-        return outcome
+                outcome = replace(outcome, error=None, failures=dict.fromkeys(map(int, batch.rows), reason))
+                self.shelf.put(outcome)
+            return outcome, True
+        return outcome, False

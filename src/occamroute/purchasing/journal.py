@@ -11,6 +11,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ CREATE TABLE outcomes (
 """
 
 COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
+
+DAMAGED = "it is no journal of occamroute, or it is damaged"
 
 Sent = tuple[int, str, IntArray, Fraction]
 
@@ -71,9 +74,9 @@ class Journal:
             self.close()
             busy = "locked" in str(error)
             raise JournalError(self._path, "another process is writing it" if busy else str(error)) from None
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, LookupError):
             self.close()
-            raise JournalError(self._path, "it is no journal of occamroute, or it is damaged") from None
+            raise JournalError(self._path, DAMAGED) from None
         except JournalError:
             self.close()
             raise
@@ -113,29 +116,54 @@ class Journal:
 
     def sent(self, calls: Iterable[Sent]) -> None:
         """Write down calls that are about to be made, with the most that each can cost."""
-        if self._base is not None:
-            rows = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in calls]
-            self._base.execute("BEGIN IMMEDIATE")
-            self._base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", rows)
-            self._base.execute("COMMIT")
+        if self._base is None:
+            return
+        rows = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in calls]
+        with self._transaction() as base:
+            base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", rows)
 
     def ended(self, calls: Iterable[tuple[int, Fraction, list[Outcome]]]) -> None:
         """Write down what calls came to, and what they were charged in all."""
         if self._base is None:
             return
-        self._base.execute("BEGIN IMMEDIATE")
-        for call, charged, outcomes in calls:
-            self._base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
-            self._base.executemany(
-                f"INSERT INTO outcomes (call, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})",  # noqa: S608
-                [(call, *_record(outcome)) for outcome in outcomes],
-            )
-        self._base.execute("COMMIT")
+        with self._transaction() as base:
+            for call, charged, outcomes in calls:
+                base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
+                base.executemany(
+                    f"INSERT INTO outcomes (call, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})",  # noqa: S608
+                    [(call, *_record(outcome)) for outcome in outcomes],
+                )
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep a file with the run, once."""
-        if self._base is not None:
-            self._base.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (name, content))
+        if self._base is None:
+            return
+        with self._transaction() as base:
+            base.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (name, content))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it is on the disk in the end, or nothing."""
+        base = self._open
+        try:
+            base.execute("BEGIN IMMEDIATE")
+            yield base
+            base.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise JournalError(self._path, f"it cannot be written: {error}") from None
+        finally:
+            if base.in_transaction:  # also when Ctrl-C came in between
+                base.rollback()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around everything that is made of what the file holds: what makes no sense is damage."""
+        try:
+            yield
+        except JournalError:
+            raise
+        except (sqlite3.Error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise JournalError(self._path, DAMAGED) from None
 
     def kept(self, name: str) -> bytes | None:
         """A file that was kept, or None."""
@@ -179,7 +207,9 @@ class Journal:
         """Let go of the file; one in which nothing was bought is not left behind."""
         if self._base is None:
             return
-        unused = self._mine and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+        unused = False
+        with suppress(sqlite3.Error):
+            unused = self._mine and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
         self._base.close()
         self._base = None
         if unused and self._path is not None:

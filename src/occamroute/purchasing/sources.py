@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -231,7 +232,7 @@ def _words(error: BaseException) -> str:
         said = str(error)
     except Exception:  # noqa: BLE001  # some cannot even say what is wrong
         said = ""
-    words = said if isinstance(error, OccamError) else f"{type(error).__name__}: {said}"
+    words = said if said and isinstance(error, OccamError) else f"{type(error).__name__}: {said}"
     return " ".join(words.split())[:300].rstrip(" .:") + "."
 
 
@@ -239,13 +240,12 @@ def _as_call_error(error: BaseException) -> CallError:
     """What an exception of a classifier means: one that says nothing of money may have been charged."""
     if isinstance(error, InvalidInputError):  # it says of itself that it cannot be used like this
         return UnavailableError(_words(error))
-    if not isinstance(error, CallError):
-        return CallLostError(_words(error))
+    kind = next((kind for kind in (CallRefusedError, UnavailableError) if isinstance(error, kind)), CallLostError)
     try:
-        error.retry_after  # noqa: B018  # read here, where it may raise
-        return type(error)(_words(error), error.retry_after)
-    except Exception:  # noqa: BLE001
-        return CallLostError(_words(error))
+        seconds = error.retry_after if isinstance(error, CallError) else None
+    except (TypeError, ValueError):
+        seconds = None
+    return kind(_words(error), seconds if seconds is not None and math.isfinite(seconds) else None)
 
 
 def sources_of(pool: Pool) -> dict[str, Source]:
