@@ -1,0 +1,209 @@
+"""The examples as a reader runs them: a copy of the folder, the commands of its README, and what they promise."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+# Data for judging only, which lie beside the project where they are at all.
+JUDGING = Path(__file__).parents[2] / "shared" / "data" / "language_id.tsv.gz"
+
+
+def python(*words: object, cwd: Path) -> str:
+    """What a Python process prints; whatever it says goes into the failure."""
+    done = subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+def occamroute(*words: object, cwd: Path) -> dict[str, Any]:
+    """What a verb says as JSON."""
+    said: dict[str, Any] = json.loads(python("-m", "occamroute", *words, "--json", cwd=cwd))
+    return said
+
+
+def copied(name: str, folder: Path) -> Path:
+    ignored = shutil.ignore_patterns("*.parquet", "*.journal*", "*.csv", "*.npz", "*.skops", "*.log", "__pycache__")
+    return Path(shutil.copytree(EXAMPLES / name, folder / name, ignore=ignored))
+
+
+def check_story(folder: Path, test: str, budget: float, extractor: str, *, label: str) -> dict[str, Any]:
+    """From two profiles to a frontier, a plan with a certificate, answers, and a comparison; the run's summary."""
+    words = ("profile.parquet", "test-profile.parquet")
+    front = occamroute("frontier", *words, "--extractor", extractor, cwd=folder)["points"]
+    assert [point["accuracy"] for point in front] == sorted(point["accuracy"] for point in front)
+    plan = occamroute("plan", *words, "--budget", budget, "--out", "plan.parquet", cwd=folder)
+    assert plan["planned_cost"] <= budget
+    assert "the certificate holds" in python("-m", "occamroute", "verify", "plan.parquet", cwd=folder)
+    run = classified(folder, test, budget, label=label)
+    report = occamroute(
+        "compare", words[0], "--test", words[1], "--budget", budget, "--methods", "best_affordable,mixture,auto",
+        cwd=folder,
+    )  # fmt: skip
+    reached = {row["method"]: row for row in report["rows"]}
+    assert reached["auto"]["cost"] <= budget
+    assert reached["auto"]["accuracy"] > reached["mixture"]["accuracy"] + 0.01
+    assert reached["auto"]["accuracy"] > reached["best_affordable"]["accuracy"] + 0.01
+    return run
+
+
+def classified(folder: Path, test: str, budget: float, *, label: str) -> dict[str, Any]:
+    """A run within the budget, all queries answered, the answers in a file."""
+    run = occamroute(
+        "classify", "occamroute.toml", "profile.parquet", test, "--budget", budget, "--label", label,
+        "--out", "answers.csv", cwd=folder,
+    )  # fmt: skip
+    assert run["spent"] <= budget
+    assert run["answered"] == run["n_queries"]
+    with (folder / "answers.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == run["n_queries"]
+    assert all(row["answer"] for row in rows)
+    return run
+
+
+def check_against_singles(run: dict[str, Any], tested: dict[str, Any], budget: float, points: float) -> None:
+    """More answers are right than any affordable classifier's, and about as many as were expected."""
+    affordable = [one for one in tested["classifiers"] if one["cost"] * run["n_queries"] <= budget]
+    assert len(affordable) >= 2
+    assert run["accuracy"] > max(one["accuracy"] for one in affordable)
+    assert abs(run["accuracy"] - run["expected_accuracy"]) < points
+
+
+def test_digits(tmp_path: Path) -> None:
+    """Five models of scikit-learn: nearly the dearest's accuracy at two fifths of its bill; costs typed or measured."""
+    folder = copied("digits", tmp_path)
+    python("prepare.py", cwd=folder)
+    profiled = occamroute("profile", "occamroute.toml", "train.npz", "--extractor", "linear", cwd=folder)
+    assert [one["cost"] for one in profiled["classifiers"]] == [1, 2, 4, 30, 40]
+    words = ("profile", "occamroute.toml", "test.npz", "--extractor", "linear", "--out", "test-profile.parquet")
+    tested = occamroute(*words, cwd=folder)
+    run = check_story(folder, "test.npz", 28_000, "linear", label="y")
+    check_against_singles(run, tested, 28_000, points=0.02)
+    dearest = tested["classifiers"][-1]
+    assert dearest["cost"] * 1797 > 2.5 * run["spent"]
+    assert run["accuracy"] > dearest["accuracy"] - 0.01
+    measured = occamroute("profile", "measured.toml", "train.npz", "--out", "measured.parquet", cwd=folder)[
+        "classifiers"
+    ]
+    assert {one["kind"] for one in measured} == {"measured"}
+    assert [one["accuracy"] for one in measured] == [one["accuracy"] for one in profiled["classifiers"]]
+    costs = {one["name"]: one["cost"] for one in measured}
+    assert 0 < max(costs["tree"], costs["linear"]) < min(costs["forest"], costs["svm"]) < 0.1
+
+
+def profile_languages(folder: Path, train: str, test: str, label: str) -> tuple[dict[str, Any], float]:
+    """What the detectors do on the test rows, and half of the dearest's bill for them by the other rows' profile."""
+    words = ("profile", "occamroute.toml", "--extractor", "cld2", "--label", label)
+    profiled = occamroute(*words, train, cwd=folder)
+    tested = occamroute(*words, test, "--out", "test-profile.parquet", cwd=folder)
+    return tested, max(one["cost"] for one in profiled["classifiers"]) / 2 * tested["n_queries"]
+
+
+def test_language_id(tmp_path: Path) -> None:
+    """Seven detectors paid by the second: within half of the dearest's time, better than any of them alone."""
+    folder = copied("language_id", tmp_path)
+    python("prepare.py", cwd=folder)
+    tested, budget = profile_languages(folder, "train.csv", "test.csv", "label")
+    assert {one["kind"] for one in tested["classifiers"]} == {"measured"}
+    run = check_story(folder, "test.csv", budget, "cld2", label="label")
+    check_against_singles(run, tested, budget, points=0.01)
+
+
+def halves(folder: Path, rows: int) -> None:
+    """Two files with rows of the data for judging that are not the same."""
+    import gzip
+
+    header, *lines = gzip.decompress(JUDGING.read_bytes()).decode().rstrip("\n").split("\n")
+    step = len(lines) // (2 * rows)  # the rows of the file are in no order
+    for name, part in (("train.tsv", lines[: rows * step : step]), ("test.tsv", lines[rows * step :: step][:rows])):
+        (folder / name).write_text("\n".join([header, *part]) + "\n", encoding="utf-8")
+
+
+@pytest.mark.skipif(not JUDGING.exists(), reason="the data for judging are not beside the project")
+def test_language_id_on_other_data(tmp_path: Path) -> None:
+    """The same detectors on texts that are nothing like the example's, in other languages."""
+    folder = copied("language_id", tmp_path)
+    halves(folder, 4000)
+    pool = (folder / "occamroute.toml").read_text(encoding="utf-8")
+    # Without classes in the file, the labels of the data are taken.
+    (folder / "occamroute.toml").write_text(
+        re.sub(r"(?s)^classes = \[.*?^\]\n", "", pool, flags=re.M), encoding="utf-8"
+    )
+    tested, budget = profile_languages(folder, "train.tsv", "test.tsv", "language")
+    run = classified(folder, "test.tsv", budget, label="language")
+    check_against_singles(run, tested, budget, points=0.01)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the example with its service running, and the pool file with the service's address."""
+    folder = copied("llm_labels", tmp_path)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "server.py", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            address = re.search(r"http://\S+", process.stdout.readline())
+            assert address is not None
+            pool = folder / "occamroute.toml"
+            pool.write_text(
+                re.sub(r"http://[^\"]+", address.group(), pool.read_text(encoding="utf-8")), encoding="utf-8"
+            )
+            yield folder
+        finally:
+            process.kill()
+
+
+def test_llm_labels(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three chat models paid by the token: the whole story, on some of the texts."""
+    monkeypatch.setenv("LLM_KEY", "any-will-do")
+    python("prepare.py", cwd=service)
+    for name, rows in (("train.csv", 400), ("test.csv", 300)):
+        with (service / name).open(newline="", encoding="utf-8") as file:
+            kept = list(csv.reader(file))[: rows + 1]
+        with (service / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(kept)
+    occamroute("profile", "occamroute.toml", "train.csv", cwd=service)
+    tested = occamroute("profile", "occamroute.toml", "test.csv", "--out", "test-profile.parquet", cwd=service)
+    dearest = max(one["cost"] for one in tested["classifiers"])
+    budget = round(0.6 * dearest * 300, 4)
+    run = classified(service, "test.csv", budget, label="label")
+    check_against_singles(run, tested, budget, points=0.05)
+
+
+@pytest.mark.parametrize("name", ["digits", "language_id", "llm_labels"])
+def test_readme_and_script_say_the_same(name: str) -> None:
+    """The commands that are shown are those that the script runs, in the same order."""
+    script = (EXAMPLES / name / "run").read_text(encoding="utf-8")
+    shown = (EXAMPLES / name / "README.md").read_text(encoding="utf-8").partition("## The commands")[2]
+    shown = shown.partition("```sh")[2].partition("```")[0]
+    commands = [_bare(line.removeprefix("tell ")) for line in script.splitlines() if line.startswith("tell occamroute")]
+    assert commands == [_bare(line) for line in shown.splitlines() if line.startswith("occamroute")]
+    assert len(commands) >= 6
+    assert os.access(EXAMPLES / name / "run", os.X_OK)
+
+
+def _bare(command: str) -> str:
+    """A command without its comment; amounts and lists of the script stand for those that are shown."""
+    command = command.partition("#")[0].replace('"${features[@]}"', "$features")
+    return " ".join(re.sub(r"--budget \S+", "--budget", command).split())
+
+
+def test_index_names_every_example() -> None:
+    """Each folder is in the list, and each link leads to a file."""
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(([^)]+)\)", text)
+    assert {link.partition("/")[0] for link in linked} == {path.parent.name for path in EXAMPLES.glob("*/README.md")}
+    assert all((EXAMPLES / link).is_file() for link in linked)
