@@ -113,6 +113,27 @@ def test_classify_does_what_the_plan_says(profile: oc.Profile) -> None:
     assert paid.exact_spent == bill(fresh) == run.exact_spent - 30
 
 
+def test_features_from_elsewhere(profile: oc.Profile) -> None:
+    """A plan whose features are of nobody in the pool is executed: they were free, or are given and paid already."""
+    queries = queries_of(100, 3)
+    features = usual()[0].predict_proba(queries)
+    names: dict[str, Any] = {"names": profile.names, "costs": profile.costs, "success": profile.success}
+    free = oc.Profile(**names, features=profile.feature_sets["small"])
+    paid = oc.Profile(**names, features={"x": profile.feature_sets["small"]}, extractor_cost={"x": 0.05})
+    for known, table in ((free, None), (free, features), (paid, features)):
+        models = usual()
+        plan = oc.plan(known, features, budget=40)
+        run = oc.execute(plan, pool_of(*models), queries, features=table)
+        assert bill(models) == run.exact_spent
+        np.testing.assert_array_equal(run.choice, plan.choice)
+    assert plan.made_from["extractor"] == "x"
+    assert run.exact_spent + 5 <= 40
+    with pytest.raises(oc.InvalidInputError, match="features of 'x', which is not in the pool"):
+        oc.execute(plan, pool_of(*usual()), queries)
+    with pytest.raises(oc.InvalidInputError, match="features must hold those of 'small'"):
+        oc.execute(oc.plan(profile, features, budget=40), pool_of(*usual()), queries, features={"x": features})
+
+
 def flaky(share: float, seed: int) -> Any:
     random = np.random.default_rng(seed)
 

@@ -139,14 +139,16 @@ def execute(
     """
     if not isinstance(plan, Plan):
         raise InvalidInputError(f"a plan is needed to execute, got {type(plan).__name__}.")
+    if not isinstance(pool, Pool):
+        raise InvalidInputError(f"a pool is needed to execute a plan, got {type(pool).__name__}.")
     pool = pool.select(plan.names)
     queries = checked_queries(queries)
     if len(queries) != len(plan):
         raise InvalidInputError(f"the plan is for {len(plan)} queries, got {len(queries)}.")
-    extractor = plan.made_from.get("extractor")
     budget = money(plan.budget)
-    if features is not None and extractor is not None:
+    if features is not None:
         budget -= exact(plan.problem.overhead) * len(plan)
+    extractor = _extractor_in(pool, plan, given=features is not None)
     known = dict(zip(plan.names, np.atleast_2d(plan.problem.cost).mean(axis=0).tolist(), strict=True))
     if extractor is not None:
         known[extractor] = float(plan.problem.overhead)
@@ -281,9 +283,25 @@ def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
     return plan
 
 
+def _extractor_in(pool: Pool, plan: Plan, *, given: bool) -> str | None:
+    """The member of the pool that the plan's features are of; None where they came from elsewhere."""
+    extractor: str | None = plan.made_from.get("extractor")
+    if extractor in (*pool.names, *(one.name for one in pool.extractors)):
+        return extractor
+    if plan.problem.overhead and not given:
+        raise InvalidInputError(
+            f"the plan pays for the features of {extractor!r}, which is not in the pool: add it, or give features."
+        )
+    return None
+
+
 def _shelve_features(shop: Shop, extractor: str, features: Any) -> None:
     """Features that were paid elsewhere are their classifier's answers too, if they are its probabilities."""
-    table = np.asarray(feature_matrix(features[extractor] if isinstance(features, Mapping) else features), np.float64)
+    if isinstance(features, Mapping):
+        if extractor not in features:
+            raise InvalidInputError(f"features must hold those of {extractor!r}, which the plan looks at.")
+        features = features[extractor]
+    table = np.asarray(feature_matrix(features), np.float64)
     rows = np.arange(len(shop.ids))
     if len(table) != rows.size:
         raise InvalidInputError(f"features must have {rows.size} rows, got {len(table)}.")
