@@ -147,3 +147,44 @@ def test_classifiers_that_cannot_be_profiled() -> None:
         with pytest.raises(oc.OccamError, match=sentence) as caught:
             oc.profile(pool_of(classifier), QUERIES, LABELS)
         assert "\n" not in str(caught.value)
+
+
+def test_a_classifier_that_often_fails_is_no_extractor_by_default() -> None:
+    """Its failures count against it, and do not take rows along."""
+    profile = oc.profile(pool_of(Picky(*range(0, 60, 6))), QUERIES, LABELS)
+    assert len(profile) == 60
+    assert list(profile.feature_sets) == ["guess", "rules"]
+    np.testing.assert_allclose(profile.accuracy[2], 50 / 60, atol=1e-6)
+
+
+def test_bad_arguments_are_refused_before_anything_is_paid() -> None:
+    """Labels and groups of the wrong form; and a budget that ends says so, whoever set it."""
+    picky = Picky()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"labels": None}, "labels must be a sequence"),
+        ({"labels": LABELS, "groups": range(59)}, r"groups must be of shape \(60,\), got \(59,\)"),
+        ({"labels": LABELS, "groups": range(61)}, "groups must be"),
+        ({"labels": LABELS, "groups": "one"}, "groups must be"),
+    ]
+    for arguments, sentence in cases:
+        with pytest.raises(oc.InvalidInputError, match=sentence):
+            oc.profile(pool_of(picky), QUERIES, **arguments)
+    assert not picky.asked
+    with pytest.raises(oc.InvalidInputError, match="what the ledger has left for profiling is used up"):
+        oc.profile(pool_of(), QUERIES, LABELS, ledger=oc.open_ledger("memory:", cap=10))
+
+
+def test_features_with_some_answers_only() -> None:
+    """Where features come with some answers and not with others, those others count as failed: nothing is made up."""
+
+    class Forgetful:
+        name, cost, batch_size, calls = "forgetful", 1, 10, 0
+
+        def answer(self, texts: list[str], timeout: float | None = None) -> oc.Answers:
+            self.calls += 1
+            features = None if self.calls == 3 else np.ones((len(texts), 2))
+            return oc.Answers(np.full((len(texts), 2), 0.5), [1] * len(texts), features=features)
+
+    profile = oc.profile(pool_of(Forgetful()), QUERIES, LABELS, extractor="forgetful")
+    assert len(profile) == 50
+    assert (profile.feature_sets["forgetful"] == 1).all()

@@ -27,6 +27,8 @@ __all__ = ["profile"]
 
 # Where nobody names an extractor, so many of the cheapest classifiers are kept as such.
 CHEAPEST = 3
+# Queries on which an extractor fails are left out: none is one by default that would take more than this share along.
+MOST_LOST = 0.02
 # A measured cost is no better known than to so many digits.
 DIGITS = 4
 
@@ -47,16 +49,19 @@ def profile(
     """What each classifier of the pool does on labelled queries, and what that costs.
 
     ``labels`` are names of the pool's classes, or column numbers. ``extractor`` names whose features are kept, one
-    or several; by default the pool's extractors and the three cheapest classifiers. A query on which a classifier
-    fails counts as not answered rightly; one of which an extractor fails is left out; both are listed in
-    ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written as it
-    comes, and a call with the same arguments goes on where an earlier one was interrupted.
+    or several; by default the pool's extractors and the three cheapest classifiers that hardly ever fail. A query on
+    which a classifier fails counts as not answered rightly; one of which an extractor fails is left out; both are
+    listed in ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written
+    as it comes, and a call with the same arguments goes on where an earlier one was interrupted.
     """
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"a pool is needed to profile, got {type(pool).__name__}.")
     queries = checked_queries(queries)
     truth = column_numbers(labels, pool.classes, len(queries))
     names = query_ids_of(ids, queries)
+    groups = None if groups is None else np.asarray(groups)
+    if groups is not None and groups.shape != (len(queries),):
+        raise InvalidInputError(f"groups must be of shape ({len(queries)},), got {groups.shape}.")
     wished = _wished(pool, extractor)
     sources = sources_of(pool)
     wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
@@ -113,9 +118,8 @@ def _require_answers(bought: Bought, buyer: Buyer, wanted: list[str], purse: Pur
     for name, reason in bought.down.items():
         raise UnavailableError(f"{name!r} gives no answers: {reason}")
     for name, rows in bought.unaffordable.items():
-        raise InvalidInputError(
-            f"the budget of {purse.cap} for profiling is used up: {name!r} still has {rows.size} queries to answer."
-        )
+        cap = "what the ledger has left" if purse.cap is None else f"the budget of {float(purse.cap):.12g}"
+        raise InvalidInputError(f"{cap} for profiling is used up: {name!r} still has {rows.size} queries to answer.")
     for name in wanted:
         if not buyer.shelf[name].there.any():
             reasons = bought.failures.get(name, {0: "no answer came"})
@@ -149,7 +153,7 @@ def _made(
         ids=[ids[row] for row in rows],
         labels=truth[rows],
         classes=pool.classes,
-        groups=None if groups is None else np.asarray(groups)[rows],
+        groups=None if groups is None else groups[rows],
         probabilities={name: table.astype(np.float32) for name, table in probabilities.items()},
         made_from={
             "version": __version__,
@@ -163,7 +167,10 @@ def _made(
 
 
 def _default_extractors(pool: Pool, stocks: dict[str, Stock], costs: dict[str, Any]) -> list[str]:
-    cheapest = sorted(pool.names, key=lambda name: (float(np.mean(costs[name])), pool.names.index(name)))
+    """The pool's extractors and the cheapest classifiers, without those whose failures would cost many rows."""
+    answered = {name: int(stocks[name].there.sum()) for name in pool.names}
+    reliable = [name for name in pool.names if answered[name] >= (1.0 - MOST_LOST) * max(answered.values())]
+    cheapest = sorted(reliable, key=lambda name: (float(np.mean(costs[name])), pool.names.index(name)))
     return [*(name for name in _names(pool.extractors) if name in stocks), *cheapest[:CHEAPEST]]
 
 

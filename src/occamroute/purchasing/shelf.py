@@ -41,6 +41,9 @@ class Stock:
         self.costs[outcome.rows] = outcome.costs
         self.failures.update(outcome.failures)
         self.batches.append((outcome.rows.size, outcome.seconds))
+        if self.there.any() and (self.features is None) != (outcome.features is None):
+            self.failures.update(dict.fromkeys(map(int, rows), "features with some answers and not with others"))
+            return
         for name in ("probabilities", "features"):
             table = getattr(outcome, name)
             if table is None or not rows.size:

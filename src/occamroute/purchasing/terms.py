@@ -79,6 +79,8 @@ def query_ids_of(ids: Iterable[Any] | None, queries: Any) -> tuple[str, ...]:
 
 def column_numbers(labels: Any, classes: tuple[str, ...], rows: int) -> IntArray:
     """True labels as column numbers: by the classes' names, or whole numbers from 0."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InvalidInputError(f"labels must be a sequence, one for each query, got {type(labels).__name__}.")
     listed = list(labels.tolist() if isinstance(labels, np.ndarray) else labels)
     if len(listed) != rows:
         raise InvalidInputError(f"labels must be one for each of the {rows} queries, got {len(listed)}.")
