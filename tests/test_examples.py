@@ -143,7 +143,8 @@ def test_language_id_on_other_data(tmp_path: Path) -> None:
     )
     tested, budget = profile_languages(folder, "train.tsv", "test.tsv", "language")
     run = classified(folder, "test.tsv", budget, label="language")
-    check_against_singles(run, tested, budget, points=0.01)
+    # With so many rows the difference of two estimates has a standard error of 0.8 points by itself.
+    check_against_singles(run, tested, budget, points=0.02)
 
 
 @pytest.fixture
