@@ -473,6 +473,31 @@ def test_answers_under_way_are_kept_when_a_run_stops(tmp_path: Path) -> None:
             assert max(model.seen.values()) == 1
 
 
+def test_interrupts_cost_nothing(tmp_path: Path) -> None:
+    """However often Ctrl-C comes, and be it at the very moment of an answer: none is bought twice, no money is lost."""
+
+    class Interrupting(Tokens):
+        until = 0
+
+        def answer(self, queries: Any, timeout: float | None = None) -> oc.Answers:
+            answers = super().answer(queries, timeout)
+            if self.calls == self.until:
+                signal.raise_signal(signal.SIGINT)
+            return answers
+
+    queries = queries_of(100, 8)
+    models = (Model("small", 0.1, 0.6), Interrupting("large", 1.0, 0.95))
+    profile = oc.profile(pool_of(*usual()[:1], Tokens("large", 1.0, 0.95)), queries, labels_of(queries))
+    for until in range(3, 100, 6):
+        models[1].until = until
+        with pytest.raises(KeyboardInterrupt):
+            oc.classify(pool_of(*models), profile, queries, budget=130, journal=tmp_path / "run.journal")
+    run = oc.classify(pool_of(*models), profile, queries, budget=130, journal=tmp_path / "run.journal")
+    assert run.exact_spent == models[0].calls * Fraction(1, 10) + models[1].charged
+    assert max(models[1].seen.values()) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_damaged_journal_is_refused(profile: oc.Profile, tmp_path: Path) -> None:
     """What cannot be read gives one sentence, and nothing is bought."""
     queries = queries_of(60, 12)

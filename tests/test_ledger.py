@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -124,3 +124,16 @@ def test_bad_input(opened: Opener) -> None:
         ledger.reserve(0.1, key="x", lease_seconds=0)
     with pytest.raises(oc.UnknownNameError, match="unknown ledger"):
         oc.open_ledger("paper:", cap=1)
+
+
+def test_amounts_are_whole_whatever_the_context() -> None:
+    """The caller's decimal context rounds nothing, and amounts are written without an exponent."""
+    with localcontext(Context(prec=3)):
+        ledger = oc.open_ledger("memory:", cap=100)
+        assert ledger.reserve(Decimal("1.23456789"), key="x").amount.as_tuple().digits == (1, 2, 3, 4, 5, 6, 7, 8, 9)
+        assert str(ledger.balance().cap) == "100"
+    with pytest.raises(oc.BudgetExceededError, match="a reservation of 1000 does not fit"):
+        ledger.reserve(1000, key="y")
+    for lease in (True, 10**400):
+        with pytest.raises(oc.InvalidInputError, match="lease_seconds must be"):
+            ledger.reserve(1, key="z", lease_seconds=lease)

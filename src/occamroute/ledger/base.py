@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Protocol
 
 from occamroute._money import Amount, money
@@ -12,7 +12,10 @@ from occamroute.errors import InvalidInputError
 
 __all__ = ["Balance", "Hold", "Ledger", "amount_of", "lease_of", "rounded_down", "rounded_up"]
 
-QUANTUM = 10**9
+PLACES = 9
+QUANTUM: int = 10**PLACES
+# No rounding, whatever context the caller has set.
+EXACTLY = Context(prec=600)
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,13 @@ def rounded_down(amount: Amount, name: str = "cap") -> int:
 
 
 def amount_of(quanta: int) -> Decimal:
-    """Whole billionths as a decimal."""
-    return (Decimal(quanta) / QUANTUM).normalize()
+    """Whole billionths as a decimal, to the last digit and without an exponent."""
+    amount = Decimal(quanta).scaleb(-PLACES, EXACTLY).normalize(EXACTLY)
+    return Decimal(f"{amount:f}")
 
 
 def lease_of(seconds: float) -> float:
     """A positive number of seconds."""
-    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        raise InvalidInputError(f"lease_seconds must be a finite number > 0, got {seconds!r}.")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e12:
+        raise InvalidInputError(f"lease_seconds must be a finite number > 0, got {seconds!s:.40}.")
     return float(seconds)

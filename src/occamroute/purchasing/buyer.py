@@ -17,6 +17,7 @@ import numpy as np
 
 from occamroute._arrays import IntArray
 from occamroute.errors import CallLostError, UnavailableError
+from occamroute.purchasing.interrupts import held_back
 from occamroute.purchasing.journal import Journal, Sent
 from occamroute.purchasing.lanes import Batch, Lane, Workers, pause
 from occamroute.purchasing.purse import Purse
@@ -85,7 +86,9 @@ class Buyer:
         self._proved: set[str] = set()
         self._pace: dict[str, tuple[int | None, float | None]] = {}
         self._random = random.Random()  # noqa: S311  # jitter
+        # Calls for which money is held, and those of them that a worker was given.
         self._calls: dict[int, tuple[Lane, list[Batch], Fraction]] = {}
+        self._made: set[int] = set()
 
     def on_progress(self, progress: Callable[[int], None]) -> None:
         """Have a function called with the number of answers that came."""
@@ -110,16 +113,18 @@ class Buyer:
             lane = Lane(self.sources[name], name in self._proved, most if self.sources[name].timed else None, speed)
             lane.add(missing)
             lanes.append(lane)
-        try:
-            self._work(lanes, bought)
-        except BaseException:  # Ctrl-C, or whatever the caller's progress raises
-            self._drain(bought)
-            raise
+        with held_back() as listen:
+            try:
+                self._work(lanes, bought, listen)
+            except BaseException:  # Ctrl-C, or whatever the caller's progress raises
+                self._drain(bought)
+                raise
         self._close_round(wanted, lanes, bought)
         return bought
 
-    def _work(self, lanes: list[Lane], bought: Bought) -> None:
+    def _work(self, lanes: list[Lane], bought: Bought, listen: Callable[[], None]) -> None:
         while any(lane.waiting or lane.later for lane in lanes if lane.dead is None) or self._calls:
+            listen()
             now = time.monotonic()
             stuck = not self._dispatch(lanes, now) and not self._calls
             if stuck and all(not lane.later and now >= lane.paused_until for lane in lanes if lane.dead is None):
@@ -130,8 +135,13 @@ class Buyer:
             self._collect(lanes, bought)
 
     def _drain(self, bought: Bought) -> None:
-        """Wait a little for calls under way: their answers are paid."""
+        """Wait a little for calls under way: their answers are paid. What was only written down costs nothing."""
         self._progress = lambda answers: None
+        unmade = [call for call in self._calls if call not in self._made]
+        for call in unmade:
+            _, batches, _ = self._calls.pop(call)
+            self.purse.settle(call, Fraction(0), np.concatenate([batch.rows for batch in batches]))
+        self.journal.ended([(call, Fraction(0), []) for call in unmade])
         until = time.monotonic() + PATIENCE
         while self._calls and time.monotonic() < until:
             self._collect([], bought)
@@ -168,6 +178,7 @@ class Buyer:
         for call, source, _, _ in begun:
             lane, batches, _ = self._calls[call]
             place = source if lane.source.remote else LOCAL
+            self._made.add(call)
             self._workers.submit(place, max(1, lane.source.concurrency), self._task(call, lane.source, batches))
         return True
 
@@ -229,6 +240,7 @@ class Buyer:
         records, finished = [], []
         for call, outcomes in ended:
             lane, batches, reserved = self._calls.pop(call)
+            self._made.discard(call)
             known = [self._with_amount(outcome, reserved) for outcome in outcomes]
             charged = sum((outcome.charged or Fraction(0) for outcome in known), Fraction(0))
             unanswered = [outcome.unanswered for outcome in known] + [batch.rows for batch in batches[len(known) :]]
