@@ -571,6 +571,18 @@ def test_forecast_buys_nothing(profile: oc.Profile) -> None:
     assert abs(expected.plan.expected_accuracy - run.expected_accuracy) < 0.05
 
 
+def test_forecast_where_nothing_can_be_set_aside() -> None:
+    """Where the budget just about does, the forecast says so too, of the budget as it was given."""
+    queries = queries_of(200, 8)
+    pool = pool_of(Tokens("only", 1.0, 0.95))
+    profile = oc.profile(pool, queries, labels_of(queries))
+    expected = forecast(pool, profile, queries[:100], budget=101)
+    assert expected.set_aside == 0
+    assert expected.plan.planned_cost <= expected.summary()["budget"] == 101
+    with pytest.raises(oc.BudgetTooSmallError, match=r"a budget of 50\.0 is too small"):
+        forecast(pool, profile, queries[:100], budget=50)
+
+
 def test_bad_input(profile: oc.Profile) -> None:
     """One sentence each."""
     queries = queries_of(50, 14)

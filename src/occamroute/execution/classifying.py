@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -29,7 +30,7 @@ from occamroute.purchasing.sources import Outcome, Source, sources_of
 from occamroute.purchasing.terms import checked_queries, content_hash, price_list, query_ids_of
 from occamroute.storage import from_bytes, to_bytes
 
-__all__ = ["Stages", "classify", "execute", "expected_costs", "fitted", "margin_of", "matching"]
+__all__ = ["Stages", "classify", "execute", "expected_costs", "fitted", "matching", "within"]
 
 # Called with the name of the stage, what is done of it, and how much there is to do.
 Stages = Callable[[str, int, int], None]
@@ -233,9 +234,18 @@ def fitted(
     )  # fmt: skip
 
 
-def margin_of(tariff: Tariff, budget: Fraction) -> Fraction:
+def _margin(tariff: Tariff, budget: Fraction) -> Fraction:
     """What is set aside for the last call's worst case."""
     return min(tariff.margin, budget * MOST_MARGIN)
+
+
+def within(budget: Fraction, tariff: Tariff, plan: Callable[[Amount], Plan]) -> Plan:
+    """A plan that sets something aside for the last call's worst case, if the budget allows that."""
+    margin = _margin(tariff, budget)
+    if margin:
+        with suppress(BudgetTooSmallError):
+            return plan(from_text(str(budget - margin)))
+    return plan(from_text(str(budget)))
 
 
 def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
@@ -253,13 +263,10 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
         average = np.broadcast_to(known.mean(axis=0), (len(table), known.shape[1]))
         return np.where(looked.there[:, None], table, average) if looked.there.any() else average
 
-    def plan(budget: Fraction) -> Plan:
-        return planner.plan(features, budget=from_text(str(budget)), costs=costs, ids=shop.ids)
+    def plan(budget: Amount) -> Plan:
+        return planner.plan(features, budget=budget, costs=costs, ids=shop.ids)
 
-    try:
-        return plan(shop.budget - margin_of(shop.tariff, shop.budget))
-    except BudgetTooSmallError:  # nothing can be set aside
-        return plan(shop.budget)
+    return within(shop.budget, shop.tariff, plan)
 
 
 def _look(shop: Shop, looked: Looked, extractor: str) -> FloatArray:
@@ -320,7 +327,7 @@ def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run
     free = np.column_stack([shop.buyer.shelf[name].there & (name == looked.extractor) for name in names])
     rounds = Rounds(
         buyer=shop.buyer, tariff=shop.tariff, value=value, choice=choice, free=free, budget=shop.budget,
-        margin=margin_of(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
+        margin=_margin(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
     )  # fmt: skip
     shop.buyer.reserve = rounds.reserve
     shop.wanted += len(shop.ids)

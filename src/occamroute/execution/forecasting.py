@@ -9,7 +9,7 @@ import numpy as np
 
 from occamroute._arrays import seed_number
 from occamroute._money import Amount, exact, money
-from occamroute.execution.classifying import Stages, expected_costs, fitted, margin_of, matching
+from occamroute.execution.classifying import Stages, expected_costs, fitted, matching, within
 from occamroute.execution.tariffs import make_tariff
 from occamroute.planning.plans import Plan
 from occamroute.pool import Pool
@@ -72,19 +72,18 @@ def forecast(
     stages = progress or (lambda stage, done, total: None)
     planner = fitted(pool, profile, tariff, queries=len(queries), combine=combine, seed=number, stages=stages)
     total = money(budget)
-    amount = total - margin_of(tariff, total)
     rows = np.random.default_rng(number).integers(0, len(profile), len(queries))
-    plan = planner.plan(
-        lambda name: profile.feature_sets[name][rows],
-        budget=amount,
-        costs=tariff.expected[..., : len(profile.names)],
-        ids=names,
-    )
+    costs = tariff.expected[..., : len(profile.names)]
+
+    def planned(amount: Amount) -> Plan:
+        return planner.plan(lambda name: profile.feature_sets[name][rows], budget=amount, costs=costs, ids=names)
+
+    plan = within(total, tariff, planned)
     extraction = exact(plan.problem.overhead) * len(plan)
     return Forecast(
         plan=plan,
         extractor=plan.made_from["extractor"],
         extraction_cost=float(extraction),
         answers_cost=float(exact(plan.planned_cost) - extraction),
-        set_aside=float(total - amount),
+        set_aside=float(total - money(plan.budget)),
     )

@@ -1,7 +1,8 @@
 """Rounds: buy what the plan asks for, part by part; plan what is left again when the facts differ from it.
 
-Decisions fall only between rounds and depend on nothing but answers and costs, never on which call ended first. A
-run that goes on from a journal therefore decides as the uninterrupted one did.
+Decisions fall only between rounds and depend on nothing but answers and costs. A run that goes on from a journal
+therefore decides as the uninterrupted one did. Only where a round ends early, because calls are much dearer than was
+expected or money runs short, does it matter which calls had ended by then.
 """
 
 from __future__ import annotations
