@@ -188,3 +188,21 @@ def test_features_with_some_answers_only() -> None:
     profile = oc.profile(pool_of(Forgetful()), QUERIES, LABELS, extractor="forgetful")
     assert len(profile) == 50
     assert (profile.feature_sets["forgetful"] == 1).all()
+
+
+def test_what_failed_is_tried_again(tmp_path: Path) -> None:
+    """A classifier that was broken when a profile was begun is mended, and the same call then gets its answers."""
+
+    class Mended(Picky):
+        broken = True
+
+        def predict_proba(self, texts: list[str]) -> Any:
+            table = super().predict_proba(texts)
+            return np.full_like(table, np.nan) if self.broken else table
+
+    picky = Mended()
+    with pytest.raises(oc.OccamError, match="failed on every query"):
+        oc.profile(pool_of(picky), QUERIES, LABELS, journal=tmp_path / "j")
+    picky.broken = False
+    profile = oc.profile(pool_of(picky), QUERIES, LABELS, journal=tmp_path / "j")
+    assert profile.fingerprint == oc.profile(pool_of(Picky()), QUERIES, LABELS).fingerprint

@@ -12,6 +12,7 @@ from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
     from occamroute.planning.plans import Plan
+    from occamroute.profiles import Profile
 
 __all__ = ["plan"]
 
@@ -54,7 +55,7 @@ def plan(
             raise InvalidInputError("auto chooses for itself: name an --estimator to set penalty, objective or solver.")
         with progress_bar("choosing on held-out rows") as progress:
             made = plan_automatically(
-                known, _offered(queries.features, extractor), budget=amount, ids=queries.ids, seed=seed,
+                known, _offered(known, queries.features, extractor), budget=amount, ids=queries.ids, seed=seed,
                 progress=progress,
             )  # fmt: skip
     else:
@@ -67,8 +68,13 @@ def plan(
     print_json(made.summary()) if as_json else _show(made, out)
 
 
-def _offered(features: object, extractor: str | None) -> object:
-    return features if extractor is None or isinstance(features, dict) else {extractor: features}
+def _offered(known: Profile, features: object, extractor: str | None) -> object:
+    """The feature sets to choose among: those of the file that the profile knows, or the one that is named."""
+    if not isinstance(features, dict):
+        return features if extractor is None else {extractor: features}
+    if extractor is not None:
+        return {extractor: features[extractor]} if extractor in features else features
+    return {name: table for name, table in features.items() if name in known.feature_sets} or features
 
 
 def _show(made: Plan, out: str | None) -> None:

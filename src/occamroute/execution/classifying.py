@@ -3,85 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import BoolArray, FloatArray, feature_matrix, seed_number
-from occamroute._money import Amount, exact, from_text, money, rounded_up
+from occamroute._arrays import FloatArray, seed_number
+from occamroute._money import Amount, exact, from_text, money
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.results import make_run
-from occamroute.execution.rounds import Rounds, keep_floors, spent_on
+from occamroute.execution.rounds import Rounds
 from occamroute.execution.runs import Run
-from occamroute.execution.tariffs import Tariff, make_tariff
+from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop, shelve_features
+from occamroute.execution.tariffs import Tariff
 from occamroute.planning.fitting import Planner, fit
 from occamroute.planning.plans import Plan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
-from occamroute.purchasing.buyer import Buyer
-from occamroute.purchasing.journal import Journal
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.sources import Outcome, Source, sources_of
-from occamroute.purchasing.terms import checked_queries, content_hash, price_list, query_ids_of
+from occamroute.purchasing.terms import checked_queries, content_hash
 from occamroute.storage import from_bytes, to_bytes
 
-__all__ = ["Stages", "classify", "execute", "expected_costs", "fitted", "matching", "within"]
+__all__ = ["classify", "execute", "expected_costs", "fitted", "matching", "within"]
 
-# Called with the name of the stage, what is done of it, and how much there is to do.
-Stages = Callable[[str, int, int], None]
 PLAN = "plan.parquet"
 # For the last call's worst case no more than this share of the budget is set aside.
 MOST_MARGIN = Fraction(1, 20)
-
-
-@dataclass
-class Shop:
-    """A pool, queries, and a budget: everything that buying needs."""
-
-    pool: Pool
-    queries: Any
-    ids: tuple[str, ...]
-    budget: Fraction
-    tariff: Tariff
-    buyer: Buyer
-    stages: Stages
-    seed: int
-    bought: int = 0
-    wanted: int = 0
-
-    def tick(self, answers: int) -> None:
-        """More answers are there."""
-        self.bought += answers
-        self.stages("buying", self.bought, self.wanted)
-
-    def extract(self, name: str) -> tuple[FloatArray, BoolArray, dict[int, str]]:
-        """Buy the features of all queries: (N, d), for which of them they came, and why not for others."""
-        answers = len(self.pool.names)
-        tables = [
-            np.broadcast_to(costs[..., :answers].min(axis=-1), len(self.ids))
-            for costs in (self.tariff.worst, self.tariff.expected)
-        ]
-        keep_floors(self.buyer.purse, self.tariff, tables)
-        self.wanted += len(self.ids)
-        bought = self.buyer.buy({name: np.arange(len(self.ids))})
-        stock = self.buyer.shelf[name]
-        table = np.where(stock.there[:, None], stock.extracted.astype(np.float32), np.float32(0))
-        return table, stock.there.copy(), bought.failures.get(name, {})
-
-
-@dataclass
-class Looked:
-    """What came of looking at features: whose, for which queries they came, and what that cost."""
-
-    extractor: str | None = None
-    there: BoolArray = field(default_factory=lambda: np.ones(0, np.bool_))
-    failures: dict[int, str] = field(default_factory=dict)
-    spent: Fraction = Fraction(0)
 
 
 def classify(
@@ -105,16 +55,18 @@ def classify(
     """
     pool, profile = matching(pool, profile)
     number = seed_number(seed)
-    stages = progress or (lambda stage, done, total: None)
     queries = checked_queries(queries)
     about = {"purpose": "classify", "profile": profile.fingerprint, "seed": str(number), "combine": str(combine)}
-    shop = _opened(pool, queries, ids, money(budget), expected_costs(profile), number, about, journal, ledger, stages)
+    shop = open_shop(
+        pool, queries, ids=ids, budget=money(budget), known=expected_costs(profile), seed=number, about=about,
+        journal=journal, ledger=ledger, stages=progress,
+    )  # fmt: skip
     try:
         looked = Looked()
         plan = _kept_plan(shop, looked)
         if plan is None:
             planner = fitted(
-                pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=stages
+                pool, profile, shop.tariff, queries=len(queries), combine=combine, seed=number, stages=shop.stages
             )
             plan = _planned(shop, planner, looked)
             shop.buyer.journal.keep(PLAN, to_bytes(plan))
@@ -153,17 +105,19 @@ def execute(
     known = dict(zip(plan.names, np.atleast_2d(plan.problem.cost).mean(axis=0).tolist(), strict=True))
     if extractor is not None:
         known[extractor] = float(plan.problem.overhead)
-    stages = progress or (lambda stage, done, total: None)
     about = {"purpose": "execute", "plan": content_hash(plan.choice), "extractor": str(extractor)}
     about["features"] = "none" if features is None else "given"
     seed = int(plan.made_from.get("plan_seed", 0))
-    shop = _opened(pool, queries, plan.ids, budget, known, seed, about, journal, ledger, stages)
+    shop = open_shop(
+        pool, queries, ids=plan.ids, budget=budget, known=known, seed=seed, about=about, journal=journal, ledger=ledger,
+        stages=progress,
+    )  # fmt: skip
     try:
         looked = Looked(extractor, np.ones(len(plan), np.bool_))
         if extractor is not None and features is None:
-            _look(shop, looked, extractor)
+            look(shop, looked, extractor)
         elif extractor in pool.names:
-            _shelve_features(shop, str(extractor), features)
+            shelve_features(shop, str(extractor), features)
         return _buy(shop, plan, looked, None)
     finally:
         shop.buyer.close()
@@ -197,23 +151,6 @@ def expected_costs(profile: Profile) -> dict[str, float]:
     """What the profile says that each of its classifiers and extractors costs on average."""
     known = {name: float(cost) for name, cost in profile.extraction_costs.items()}
     return known | dict(zip(profile.names, profile.mean_costs.tolist(), strict=True))
-
-
-def _opened(
-    pool: Pool, queries: Any, ids: Any, budget: Fraction, known: Mapping[str, float], seed: int,
-    about: dict[str, str], journal: Any, ledger: Any, stages: Stages,
-) -> Shop:  # fmt: skip
-    sources: dict[str, Source] = {name: one for name, one in sources_of(pool).items() if name in known}
-    names = query_ids_of(ids, queries)
-    tariff = make_tariff(sources, queries, known)
-    about |= {"queries": content_hash(queries), "ids": content_hash(names)}
-    about |= {"price list": price_list(pool), "budget": str(rounded_up(budget))}
-    written = Journal(journal, about)
-    purse = Purse(budget, ledger=ledger, run=written.run)
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve)
-    shop = Shop(pool, queries, names, budget, tariff, buyer, stages, seed)
-    buyer.on_progress(shop.tick)
-    return shop
 
 
 def fitted(
@@ -255,7 +192,7 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     looked.there = np.ones(len(shop.ids), np.bool_)
 
     def features(name: str) -> FloatArray:
-        table = _look(shop, looked, name)
+        table = look(shop, looked, name)
         known = planner.profile.feature_sets[name]
         if looked.there.any() and table.shape[1] != known.shape[1]:
             return table  # the planner says what is wrong with it
@@ -269,14 +206,6 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     return within(shop.budget, shop.tariff, plan)
 
 
-def _look(shop: Shop, looked: Looked, extractor: str) -> FloatArray:
-    """The features of an extractor, bought; what came of it is noted in ``looked``."""
-    table, looked.there, looked.failures = shop.extract(extractor)
-    looked.extractor = extractor
-    looked.spent = spent_on(shop.tariff, extractor, shop.buyer.shelf[extractor], np.flatnonzero(looked.there))
-    return table
-
-
 def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
     """The plan of a run that was interrupted after it was made."""
     content = shop.buyer.journal.kept(PLAN)
@@ -286,7 +215,7 @@ def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
     looked.there = np.ones(len(plan), np.bool_)
     extractor = plan.made_from["extractor"]
     if extractor is not None:
-        _look(shop, looked, extractor)
+        look(shop, looked, extractor)
     return plan
 
 
@@ -300,21 +229,6 @@ def _extractor_in(pool: Pool, plan: Plan, *, given: bool) -> str | None:
             f"the plan pays for the features of {extractor!r}, which is not in the pool: add it, or give features."
         )
     return None
-
-
-def _shelve_features(shop: Shop, extractor: str, features: Any) -> None:
-    """Features that were paid elsewhere are their classifier's answers too, if they are its probabilities."""
-    if isinstance(features, Mapping):
-        if extractor not in features:
-            raise InvalidInputError(f"features must hold those of {extractor!r}, which the plan looks at.")
-        features = features[extractor]
-    table = np.asarray(feature_matrix(features), np.float64)
-    rows = np.arange(len(shop.ids))
-    if len(table) != rows.size:
-        raise InvalidInputError(f"features must have {rows.size} rows, got {len(table)}.")
-    sums = table.sum(axis=1)
-    if table.shape[1] == len(shop.pool.classes) and table.min() >= 0.0 and np.abs(sums - 1.0).max() < 1e-3:
-        shop.buyer.shelf.put(Outcome(extractor, rows, Fraction(0), np.zeros(rows.size), 0.0, table))
 
 
 def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run:

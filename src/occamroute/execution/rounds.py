@@ -1,8 +1,8 @@
 """Rounds: buy what the plan asks for, part by part; plan what is left again when the facts differ from it.
 
 Decisions fall only between rounds and depend on nothing but answers and costs. A run that goes on from a journal
-therefore decides as the uninterrupted one did. Only where a round ends early, because calls are much dearer than was
-expected or money runs short, does it matter which calls had ended by then.
+therefore decides as the uninterrupted one did. Only where money runs short in the middle of a round does it matter
+which calls had ended by then.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from occamroute.purchasing.shelf import Stock
 
 __all__ = ["Rounds", "keep_floors", "spent_on"]
 
-# The first round is a quarter of the queries, later ones half of what is open; never fewer queries than this.
+# The first round only finds out what calls really cost; the next is a quarter of the queries, later ones half of what
+# is open; never fewer queries than this.
 FEWEST = 64
-# A round ends early once it has cost so many times what was expected of it.
-PATIENCE = Fraction(5, 4)
 # Where money does not reach: plan with worst cases in place of what is expected, then take the cheapest.
-WORST, CHEAPEST = 1, 2
+WORST_CASES, CHEAPEST = 1, 2
 # What is saved goes into better answers once it is this share of the budget.
 WORTH_PLANNING = Fraction(1, 50)
 
@@ -56,9 +55,10 @@ class Rounds:
     caution: int = 0
     consumed: Fraction = Fraction(0)
     _refused: dict[int, str] = field(default_factory=dict)
+    _order: IntArray = field(init=False)
     _planned: FloatArray = field(init=False)
     _paid: FloatArray = field(init=False)
-    _begun: bool = False
+    _rounds: int = 0
 
     def __post_init__(self) -> None:
         queries, options = self.value.shape
@@ -80,14 +80,12 @@ class Rounds:
             part = self._part(rows)
             self._prefer_bought(part)
             self._keep_floors(rows)
-            self.buyer.purse.pause_at = self._pause(part)
             bought = self.buyer.buy(self._wanted(part))
-            self._begun = True
+            self._rounds += 1
             progressed = self._absorb(part, bought)
             rows = self._open()
             if rows.size and (not progressed or bought.down or bought.unaffordable or not self._fits(rows)):
-                short = bool(bought.unaffordable) and not self.buyer.purse.paused
-                if short and (not progressed or not self.caution):
+                if bought.unaffordable and (not progressed or not self.caution):
                     self.caution += 1
                 if self.caution > CHEAPEST:
                     self._give_up(rows)
@@ -101,21 +99,16 @@ class Rounds:
         return rows if not self.failures else rows[[int(row) not in self.failures for row in rows]]
 
     def _part(self, rows: IntArray) -> IntArray:
-        certain = all(self.tariff.certain[: self.value.shape[1]])
-        share = 2 if self._begun else 4
-        return rows if certain else rows[: max(FEWEST, -(-rows.size // share))]
+        if self.tariff.certain:
+            return rows
+        shares = (rows.size, 4, 2)
+        return rows[: max(FEWEST, -(-rows.size // shares[min(self._rounds, 2)]))]
 
     def _prefer_bought(self, rows: IntArray) -> None:
         """Take answers that an interrupted run paid for, even where something else is planned now."""
         for column, name in enumerate(self.names):
             there = self.buyer.shelf[name].there[rows] & ~self.free[rows, column]
             self.choice[rows[there]] = column
-
-    def _pause(self, rows: IntArray) -> Fraction | None:
-        """What may be spent when this round is to end early, because calls cost more than was expected of them."""
-        if all(self.tariff.certain[: self.value.shape[1]]):
-            return None
-        return self.buyer.purse.spent + PATIENCE * self._needed(rows) + self.tariff.margin
 
     def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
         chosen = self.choice[rows]
@@ -189,7 +182,7 @@ class Rounds:
         needed = self._needed(rows)
         if needed > self.left:
             return False
-        if all(self.tariff.certain[: self.value.shape[1]]):
+        if self.tariff.certain:
             return True  # costs are as planned: nothing was saved
         return self.left <= needed + WORTH_PLANNING * self.budget or self._best_of_all(rows)
 
@@ -215,7 +208,7 @@ class Rounds:
         rows = self._open()
         if not rows.size:
             return
-        costs = self._expected(rows, worst=self.caution >= WORST) * self._factors
+        costs = self._expected(rows, worst=self.caution >= WORST_CASES) * self._factors
         barred = self.barred[rows]
         # What may not be asked is worth less than anything, and no cheaper than the rest: it is never chosen.
         value = np.where(barred, self.value.min() - 1.0, self.value[rows])
@@ -226,7 +219,7 @@ class Rounds:
                 left = Fraction(0)
             chosen = solve_problem(Problem(value, costs, left), seed=self.seed).choice
         except BudgetTooSmallError:
-            if self.caution == WORST:  # not even the cheapest worst cases fit: expect the best
+            if self.caution == WORST_CASES:  # not even the cheapest worst cases fit: expect the best
                 costs = self._expected(rows) * self._factors
             chosen = np.where(barred, np.inf, costs).argmin(axis=1)  # the cheapest, as long as the money lasts
         self.choice[rows] = chosen

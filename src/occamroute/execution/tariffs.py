@@ -24,14 +24,13 @@ TIMES = 3.0
 class Tariff:
     """Expected costs and worst cases of M sources, (M,) or (N, M) where they differ by query.
 
-    ``certain`` (M,) says whose cost is known to the last digit. ``units`` are the worst cases in whole units.
+    ``units`` are the worst cases in whole units.
     """
 
     names: tuple[str, ...]
     sources: Mapping[str, Source]
     expected: FloatArray
     worst: FloatArray
-    certain: tuple[bool, ...]
     units: Units
 
     def reserve(self, name: str, rows: IntArray) -> Fraction:
@@ -45,9 +44,14 @@ class Tariff:
         return total * self.units.size
 
     @property
+    def certain(self) -> bool:
+        """Whether every cost is known to the last digit."""
+        return all(source.fixed is not None for source in self.sources.values())
+
+    @property
     def margin(self) -> Fraction:
         """What must be left when the last call is made: the most that one can cost above what is expected."""
-        return exact(float((self.worst - self.expected).max())) if not all(self.certain) else Fraction(0)
+        return exact(float((self.worst - self.expected).max())) if not self.certain else Fraction(0)
 
 
 def make_tariff(sources: Mapping[str, Source], queries: Any, known: Mapping[str, float]) -> Tariff:
@@ -57,7 +61,7 @@ def make_tariff(sources: Mapping[str, Source], queries: Any, known: Mapping[str,
     and as much as is known on average.
     """
     rows = len(queries)
-    expected, worst, certain = [], [], []
+    expected, worst = [], []
     for name, source in sources.items():
         most = source.most(queries)
         if source.fixed is not None:
@@ -70,14 +74,12 @@ def make_tariff(sources: Mapping[str, Source], queries: Any, known: Mapping[str,
             pair = np.minimum(highest, highest * (known[name] / mean)) if mean else highest, highest
         expected.append(pair[0])
         worst.append(pair[1])
-        certain.append(source.fixed is not None)
     table = _stacked(worst, rows)
     return Tariff(
         names=tuple(sources),
         sources=dict(sources),
         expected=_stacked(expected, rows),
         worst=table,
-        certain=tuple(certain),
         units=units_for(table, queries=rows),
     )
 

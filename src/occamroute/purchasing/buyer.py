@@ -28,12 +28,10 @@ __all__ = ["Bought", "Buyer", "Reserve"]
 
 # The most that a call for these queries can cost.
 Reserve = Callable[[str, IntArray], Fraction]
-# Into so many parts goes a batch in which some query spoils the call.
-PARTS = 8
 # Queries in the first call of a source that is paid by the second.
 FEW = 16
 # Seconds that an interrupted run waits for calls under way.
-PATIENCE = 10.0
+DRAIN_SECONDS = 10.0
 LOCAL = "here"
 
 
@@ -79,8 +77,12 @@ class Buyer:
         self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
         self._workers = Workers()
-        # Where money is short, calls that are paid by the second begin with few queries.
+        # Where money is short, calls that are paid by the second begin with few queries, and failures are final.
+        self._careful = careful
         self._first = FEW if careful else BATCH
+        if not careful:
+            for stock in self.shelf.stocks.values():
+                stock.failures.clear()
         self._warm: set[str] = set()
         self._down: dict[str, str] = {}
         self._proved: set[str] = set()
@@ -139,10 +141,11 @@ class Buyer:
         self._progress = lambda answers: None
         unmade = [call for call in self._calls if call not in self._made]
         for call in unmade:
-            _, batches, _ = self._calls.pop(call)
-            self.purse.settle(call, Fraction(0), np.concatenate([batch.rows for batch in batches]))
+            lane, batches, _ = self._calls.pop(call)
+            rows = np.concatenate([batch.rows for batch in batches])
+            self.purse.settle(call, Fraction(0), rows if lane.source.classes else rows[:0])
         self.journal.ended([(call, Fraction(0), []) for call in unmade])
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + DRAIN_SECONDS
         while self._calls and time.monotonic() < until:
             self._collect([], bought)
 
@@ -189,7 +192,8 @@ class Buyer:
             rows = np.concatenate([batch.rows for batch in batches])
             amount = max(self.reserve(lane.source.name, rows), lane.most_seen(rows.size))
             call = self.journal.new_call()
-            if self.purse.hold(call, amount, rows):
+            # Features alone are no answer: what is kept for that stays kept.
+            if self.purse.hold(call, amount, rows if lane.source.classes else rows[:0]):
                 self._calls[call] = (lane, batches, amount)
                 return call, lane.source.name, rows, amount
             if rows.size == 1:
@@ -244,7 +248,7 @@ class Buyer:
             known = [self._with_amount(outcome, reserved) for outcome in outcomes]
             charged = sum((outcome.charged or Fraction(0) for outcome in known), Fraction(0))
             unanswered = [outcome.unanswered for outcome in known] + [batch.rows for batch in batches[len(known) :]]
-            self.purse.settle(call, charged, np.concatenate(unanswered))
+            self.purse.settle(call, charged, np.concatenate(unanswered)[: None if lane.source.classes else 0])
             lane.under_way -= 1
             wasted = sum((one.charged or Fraction(0) for one in known if one.error is not None), Fraction(0))
             self.lost[lane.source.name] = self.lost.get(lane.source.name, Fraction(0)) + wasted
@@ -283,13 +287,11 @@ class Buyer:
             if error.retry_after is not None:
                 lane.paused_until = max(lane.paused_until, time.monotonic() + seconds)
         elif batch.rows.size > 1 and isinstance(error, CallLostError):
-            # One query may spoil the others' call: look for it.
-            parts = np.array_split(batch.rows, min(PARTS, batch.rows.size))
-            lane.waiting.extend(Batch(part, lane.source.retries) for part in parts)
+            lane.look_for_the_culprit(batch)
         else:
             bought.fail(lane.source.name, batch.rows, reason)
             lane.failed(reason)
-            if not lane.source.remote:
+            if not lane.source.remote and self._careful:
                 # What cannot be computed here now cannot be later: a resumed run need not try, and pay, again.
                 outcome = replace(outcome, error=None, failures=dict.fromkeys(map(int, batch.rows), reason))
                 self.shelf.put(outcome)

@@ -24,11 +24,16 @@ __all__ = ["Batch", "Lane", "Workers"]
 # that little is lost when the process dies.
 SECONDS_A_CALL = 0.3
 MOST_BATCHES = 16
-# So many calls that failed for good, with none that succeeded in between: the source is down.
+# Into so many parts goes a batch in which some query spoils the call.
+PARTS = 8
+# So many calls that failed for good, with none that succeeded in between: the source is down. One that has never
+# answered gets fewer, and fewer tries each: to find out costs money.
 FAILURES_IN_A_ROW = 5
+FAILURES_AT_FIRST = 2
+TRIES_AT_FIRST = 2
 LONGEST_PAUSE = 60.0
-# So many times as often is a call tried again that was turned away free of charge.
-PATIENCE = 3
+# So many times as often is a call tried again that a source which works turned away free of charge.
+WHEN_TURNED_AWAY = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +73,13 @@ class Lane:
     def wake(self, now: float) -> None:
         """Let batches whose time has come wait for a free place."""
         while self.later and self.later[0][0] <= now:
-            self.waiting.append(heapq.heappop(self.later)[2])
+            batch = heapq.heappop(self.later)[2]
+            self.waiting.append(batch) if self.proved else self.waiting.appendleft(batch)
 
     def ready(self, now: float) -> bool:
-        """Whether a call may begin now."""
+        """Whether a call may begin now; until a source has answered, it is asked one thing at a time."""
+        if not self.proved and self.later:
+            return False
         places = max(1, self.source.concurrency) if self.proved else 1
         return self.dead is None and bool(self.waiting) and self.under_way < places and now >= self.paused_until
 
@@ -82,7 +90,7 @@ class Lane:
             self.paused_until = max(self.paused_until, now) + 60.0 / self.source.per_minute
 
     def next_call(self) -> list[Batch]:
-        """The batches of the next call: one, or as many as take about a second where the source computes here."""
+        """The batches of the next call: one, or some that take a moment together where the source computes here."""
         first = self.waiting[0]
         if self.most is not None and first.rows.size > self.most:
             self.waiting[0] = Batch(first.rows[self.most :], first.tries)
@@ -94,15 +102,30 @@ class Lane:
         return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
 
     def tries_allowed(self, error: CallError) -> int:
-        """How often to try again: what was turned away by a source that works costs nothing but time."""
-        patient = self.proved and isinstance(error, CallRefusedError)
-        return self.source.retries * (PATIENCE if patient else 1)
+        """How often to try again after such an error."""
+        retries = self.source.retries
+        if isinstance(error, CallRefusedError):
+            return retries * (WHEN_TURNED_AWAY if self.proved else 1)
+        return retries if self.proved else min(retries, TRIES_AT_FIRST)
 
     def failed(self, reason: str) -> None:
-        """A call failed for good; after several in a row the source is down."""
+        """A call failed for good; after several in a row the source is down, but for one that computes and once did."""
         self.failed_in_a_row += 1
-        if self.failed_in_a_row >= FAILURES_IN_A_ROW and (self.source.remote or not self.proved):
+        allowed = FAILURES_IN_A_ROW if self.proved else FAILURES_AT_FIRST
+        if self.failed_in_a_row >= allowed and (self.source.remote or not self.proved):
             self.stop(reason)
+
+    def look_for_the_culprit(self, batch: Batch) -> None:
+        """Have a batch that failed called in parts, since one query may spoil the others' call.
+
+        Of a source that has never answered two single queries are asked first: it may be broken altogether.
+        """
+        if self.proved:
+            parts = np.array_split(batch.rows, min(PARTS, batch.rows.size))
+        else:
+            parts = [batch.rows[:1], batch.rows[1:2], batch.rows[2:]]
+        again = [Batch(part, self.source.retries) for part in parts if part.size]
+        self.waiting.extendleft(reversed(again))
 
     def stop(self, reason: str) -> None:
         """Make no more calls of this source."""

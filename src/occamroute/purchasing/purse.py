@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -31,9 +32,10 @@ class Purse:
     kept: Fraction = Fraction(0)
     floors: IntArray | None = None
     unit: Fraction = Fraction(1)
-    pause_at: Fraction | None = None  # no new call once so much is spent
     ledger: Any = None
     run: str = ""
+    # A process that died between a ledger's hold and the journal's entry may have used the next call's number.
+    _process: str = field(default_factory=lambda: uuid.uuid4().hex[:8], repr=False)
     _holds: dict[int, tuple[Fraction, Any]] = field(default_factory=dict, repr=False)
 
     def keep(self, floors: IntArray | None, unit: Fraction) -> None:
@@ -46,15 +48,8 @@ class Purse:
         """What is neither spent nor held."""
         return None if self.cap is None else self.cap - self.spent - self.held
 
-    @property
-    def paused(self) -> bool:
-        """Whether so much is spent that no new call may begin for now."""
-        return self.pause_at is not None and self.spent > self.pause_at
-
     def admits(self, amount: Fraction, rows: IntArray) -> bool:
         """Whether a call for these queries fits, with what it can cost at most."""
-        if self.paused:
-            return False
         if self.cap is None:
             return True
         return self.spent + self.held + self.kept - self._floor(rows) + amount <= self.cap
@@ -65,8 +60,9 @@ class Purse:
             return False
         lease = None
         if self.ledger is not None:
+            key = f"{self.run}/{self._process}/{call}"
             try:
-                lease = self.ledger.reserve(rounded_up(amount), key=f"{self.run}/{call}", lease_seconds=LEASE_SECONDS)
+                lease = self.ledger.reserve(rounded_up(amount), key=key, lease_seconds=LEASE_SECONDS)
             except BudgetExceededError:
                 return False
         self.held += amount
