@@ -378,7 +378,7 @@ def test_a_broken_service_costs_little(profile: oc.Profile) -> None:
     run = oc.classify(pool_of(small, middle, broken), profile, queries_of(200, 6), budget=150)
     assert not run.failures
     assert broken.calls <= 6
-    assert run.lost == broken.calls
+    assert run.lost == pytest.approx(broken.calls)
 
 
 def test_only_coroutines() -> None:

@@ -200,7 +200,7 @@ def _held_out_estimates(
     features: FloatArray, targets: FloatArray, folds: Folds, tick: Callable[[], None], *, seed: int
 ) -> Iterator[tuple[Member, FloatArray]]:
     """Each estimator with its estimates of ``targets`` (n, M) on the held-out rows, from the other folds alone."""
-    yield sampled_member(), cross_fitted(features, targets, folds, SampledNeighbors)
+    yield Member("sampled", _samples_as_judged, smooth=False), cross_fitted(features, targets, folds, SampledNeighbors)
     tick()
     for metric in METRICS:
         yield from _bagged(features, targets, folds, metric, SMOOTHINGS)
@@ -271,9 +271,24 @@ def _bagged(
 def _neighbours(smoothing: int, metric: str) -> Member:
     return Member(
         f"bagged {metric}, about {smoothing} neighbours",
-        lambda rows: BaggedNeighbors(_sample_size(rows, smoothing), metric),
+        lambda rows: BaggedNeighbors(_sample_size(_rows_of_a_pool(rows), smoothing), metric),
         smooth=smoothing == max(SMOOTHINGS),
     )
+
+
+def _samples_as_judged(rows: int) -> SampledNeighbors:
+    """The paper's samples, of the size that they had in the folds, and as many as the rows give."""
+    size = max(1, _rows_of_a_pool(rows) // SampledNeighbors().n_samples)
+    return SampledNeighbors(rows // size, size)
+
+
+def _rows_of_a_pool(rows: int) -> int:
+    """How many rows estimators were fitted on when they were judged.
+
+    The nearest of s random rows is as far away whatever the number of rows they are drawn from: with the same s an
+    estimate is off by as much as on held-out rows, and what was learnt there about its level holds.
+    """
+    return max(1, rows * (FOLDS - 1) // FOLDS)
 
 
 def _ranks(pool: int, smoothing: int) -> FloatArray:
