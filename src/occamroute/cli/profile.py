@@ -22,7 +22,7 @@ def profile(
     out: Annotated[str, typer.Option(help="Where to write the profile (.parquet).")] = "profile.parquet",
     extractor: Annotated[
         list[str] | None,
-        typer.Option(help="Whose features to keep; may be repeated. By default extractors and the 3 cheapest that work."),
+        typer.Option(help="Whose features to keep; may be repeated. By default extractors and the cheapest three."),
     ] = None,
     query: QueryColumn = None,
     label: LabelColumn = None,

@@ -1,0 +1,1 @@
+"""Tests of the adapters, each with a real model or a real server."""
