@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servers import BillingServer, billing
+from servers import BillingServer, billing_server
 
 import occamroute as oc
 from occamroute.adapters.openai import ChatClassifier
@@ -52,7 +52,7 @@ def pool_of(server: BillingServer, timeout: float = 0.4) -> oc.Pool:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BillingServer]:
-    with billing("--hang", "30", "--drip", "0.2") as started:
+    with billing_server("--hang", "30", "--drip", "0.2") as started:
         yield started
 
 
@@ -110,7 +110,7 @@ def test_faults_one_by_one(server: BillingServer, profile: oc.Profile) -> None:
 
 def test_a_server_that_goes_away(profile: oc.Profile) -> None:
     """A server that dies in the middle: what was answered stays, the rest has a reason, a resumed run goes on."""
-    with billing("--delay", "0.02") as server:
+    with billing_server("--delay", "0.02") as server:
         queries = texts(150, 4)
         budget = Fraction(str(profile.mean_costs.max())) * len(queries)
 
@@ -171,7 +171,7 @@ def killed(
 def test_kill_and_resume(profile: oc.Profile, tmp_path: Path) -> None:
     """Killed at 20 random moments (kill -9), then resumed: the same file, and only calls under way were paid again."""
     environment = {**os.environ, "BILLING_KEY": KEY}
-    with billing("--delay", "0.03", "--key", KEY) as server:
+    with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 4 * float(profile.mean_costs.max()) * 200
         whole = subprocess.run(
@@ -203,7 +203,7 @@ def test_kill_and_resume(profile: oc.Profile, tmp_path: Path) -> None:
 def test_killed_on_a_tight_budget(profile: oc.Profile, tmp_path: Path) -> None:
     """Where money is short, what is lost with a kill is missing: still no query is paid twice, and the cap is kept."""
     environment = {**os.environ, "BILLING_KEY": KEY}
-    with billing("--delay", "0.03", "--key", KEY) as server:
+    with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 0.4 * float(profile.mean_costs.max()) * 200
         killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=4, requests=90)

@@ -122,7 +122,7 @@ def test_one_sentence_errors(
     """What is wrong with the images, the models or the weights."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     wrong: list[tuple[Path, dict[str, Any], str]] = [
-        (images / "rose", {}, "it has no labels"),
+        (images / "rose", {}, "its images have no labels"),
         (images, {"models": ("timm:a", "timm:a")}, "models must be different ones, at least one, got timm:a, timm:a"),
         (images, {"models": ()}, "at least one, got none"),
         (images, {"models": MODELS[:1]}, "the default weights of 'torchvision:resnet18' are not at"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servers import Server, kserve
+from servers import Server, kserve_server
 from sklearn.datasets import load_iris
 
 import occamroute as oc
@@ -28,7 +28,7 @@ DATA, TARGET = load_iris(return_X_y=True)
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    with kserve() as server:
+    with kserve_server() as server:
         yield server
 
 

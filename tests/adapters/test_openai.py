@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from servers import BillingServer, billing
+from servers import BillingServer, billing_server
 
 import occamroute as oc
 from occamroute.adapters._http import retry_after
@@ -39,7 +39,7 @@ KEY = "sk-very-secret-0123456789"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[BillingServer]:
-    with billing("--key", KEY, "--hang", "20", "--drip", "0.2", "--bytes-per-token", "1") as server:
+    with billing_server("--key", KEY, "--hang", "20", "--drip", "0.2", "--bytes-per-token", "1") as server:
         yield server
 
 
@@ -343,12 +343,12 @@ def test_calls_under_way_do_not_keep_a_process(server: BillingServer) -> None:
 def test_a_server_that_went_and_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that was kept is not used for a server that is gone: the call is refused, not lost."""
     monkeypatch.setenv("LLM_KEY", KEY)
-    with billing() as server:
+    with billing_server() as server:
         classifier, port = chat(server), server.port
         classifier.answer(["a #cat"])
     with pytest.raises(CallRefusedError, match="no connection"):
         classifier.answer(["a #cat"])
-    with billing("--port", str(port)):
+    with billing_server("--port", str(port)):
         assert not classifier.answer(["a #cat"]).failures
 
 

@@ -66,14 +66,14 @@ def started(script: str, *options: str) -> Iterator[tuple[int, subprocess.Popen[
 
 
 @contextmanager
-def billing(*options: str) -> Iterator[BillingServer]:
+def billing_server(*options: str) -> Iterator[BillingServer]:
     """A server that bills, started with these options of billing.py."""
     with started("billing.py", *options) as (port, process):
         yield BillingServer(port, process)
 
 
 @contextmanager
-def kserve() -> Iterator[Server]:
+def kserve_server() -> Iterator[Server]:
     """A server of the Open Inference Protocol: that of kserve.py."""
     with started("kserve.py") as (port, process):
         yield Server(port, process)
