@@ -156,7 +156,9 @@ def test_places_that_cannot_be_written_are_named(small: oc.Profile, tmp_path: Pa
         oc.save(small, tmp_path / "no" / "p.parquet")
     with pytest.raises(oc.InvalidInputError, match="it is a folder"):
         oc.save(small, tmp_path)
-    with pytest.raises(oc.InvalidInputError, match="only profiles, plans, frontiers, runs and reports can be saved, got int"):
+    with pytest.raises(
+        oc.InvalidInputError, match="only profiles, plans, frontiers, runs and reports can be saved, got int"
+    ):
         oc.save(3, tmp_path / "p.parquet")  # type: ignore[arg-type]
 
 
