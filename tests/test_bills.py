@@ -38,7 +38,8 @@ def truth(queries: list[str]) -> list[str]:
     return [one.group(1) for one in found if one]
 
 
-def pool_of(server: BillingServer, timeout: float = 0.4) -> oc.Pool:
+def pool_of(server: BillingServer, timeout: float = 2.0) -> oc.Pool:
+    # Long enough that a busy machine is not taken for a server that hangs: answers that come too late are bought again.
     return oc.Pool(
         [
             ChatClassifier(
@@ -97,15 +98,16 @@ def test_the_servers_bill_never_passes_the_budget(
 
 def test_faults_one_by_one(server: BillingServer, profile: oc.Profile) -> None:
     """Each fault alone on a third of the requests: the rest of the budget still buys answers."""
-    queries = texts(60, 3)
+    queries = texts(30, 3)
     budget = Fraction(str(profile.mean_costs.max())) * len(queries)
     for fault in (*FAULTS, "drip", "shape", "wrong", "huge"):
+        slow = fault in ("hang", "drip")
         server.meet(**{fault: 0.3})
-        run = oc.classify(pool_of(server), profile, queries, budget=budget)
+        run = oc.classify(pool_of(server, 0.5 if slow else 2.0), profile, queries, budget=budget)
         bill = server.bill()
         assert bill["spent"] <= run.exact_spent <= budget, fault
-        assert max(bill["served_by"].values()) == 1, fault
-        assert len(run.failures) <= 6, (fault, run.failures)
+        assert slow or max(bill["served_by"].values()) == 1, fault
+        assert len(run.failures) <= 4, (fault, run.failures)
 
 
 def test_a_server_that_goes_away(profile: oc.Profile) -> None:
@@ -206,7 +208,7 @@ def test_killed_on_a_tight_budget(profile: oc.Profile, tmp_path: Path) -> None:
     with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 0.4 * float(profile.mean_costs.max()) * 200
-        killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=4, requests=90)
+        killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=3, requests=90)
         done = subprocess.run(
             [*classify_words("tight.csv", budget), "--json"],
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
@@ -216,7 +218,7 @@ def test_killed_on_a_tight_budget(profile: oc.Profile, tmp_path: Path) -> None:
         assert summary["answered"] == 200
         assert bill["spent"] <= Fraction(str(round(summary["spent"], 9))) <= Fraction(f"{budget:.6f}")
         dear = [key.partition(" ")[2] for key, count in bill["served_by"].items() if not key.startswith("mini")]
-        assert len(dear) - len(set(dear)) <= 4 * 4  # answered twice: only what was under way
+        assert len(dear) - len(set(dear)) <= 3 * 4  # answered twice: only what was under way
 
 
 def test_two_processes_do_not_share_a_journal(server: BillingServer, profile: oc.Profile, tmp_path: Path) -> None:

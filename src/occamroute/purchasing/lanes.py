@@ -80,7 +80,12 @@ class Lane:
         """Whether a call may begin now; until a source has answered, it is asked one thing at a time."""
         if not self.proved and self.later:
             return False
-        places = max(1, self.source.concurrency) if self.proved else 1
+        places = 1
+        if self.proved and not self.source.timed:
+            # Of what computes here a second call waits, so that its worker need not idle while one is written down.
+            places = self.source.concurrency or 2
+        elif self.proved:
+            places = max(1, self.source.concurrency)
         return self.dead is None and bool(self.waiting) and self.under_way < places and now >= self.paused_until
 
     def began(self, now: float) -> None:
