@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import occamroute as oc
 
@@ -45,3 +48,19 @@ def test_other_packages_add_estimators(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(str(tmp_path))
     profile = oc.Profile(("a", "b"), (1, 2), [[0.0], [1.0]], [[0, 1], [1, 1]])
     assert oc.estimate(profile, [[0.5]], estimator="flat").made_from["estimator"] == "Flat()"
+
+
+def test_pins_hold_all_that_the_package_needs() -> None:
+    """What it is installed with, without looking for dependencies, is all that it and its dependencies need."""
+    lines = (ROOT / "scripts" / "pins-run.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines if line and not line.startswith("#")}
+    waiting, seen = ["occamroute", "hatchling"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        wanted = [Requirement(line) for line in distribution(name).requires or []]
+        needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+        waiting += [canonicalize_name(one.name) for one in needed]
+    assert seen - {"occamroute"} <= pinned
