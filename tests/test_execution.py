@@ -664,7 +664,7 @@ def test_little_is_added_to_the_calls_themselves(profile: oc.Profile, tmp_path: 
     queries = queries_of(3000, 16)
     plan = oc.plan(profile, usual()[0].predict_proba(queries), budget=1200)
     ratios = []
-    for number in range(3):
+    for number in range(6):  # the best of several: other work on the machine only ever adds
         begun = time.perf_counter()
         oc.execute(plan, pool_of(*models), queries, journal=tmp_path / f"{number}.journal")
         bought = time.perf_counter() - begun
@@ -676,4 +676,4 @@ def test_little_is_added_to_the_calls_themselves(profile: oc.Profile, tmp_path: 
             for start in range(0, rows.size, 32):
                 models[column].predict_proba(queries[rows[start : start + 32]])
         ratios.append(bought / (time.perf_counter() - begun))
-    assert min(ratios) < 1.15, ratios  # benchmarks/buying.py measures it on a quiet machine
+    assert min(ratios) < 1.05, ratios

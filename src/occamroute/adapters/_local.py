@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ class Block(NamedTuple):
     features: FloatArray | None = None
 
 
-class LocalClassifier:
+class LocalClassifier(ABC):
     """The ways to ask a model whose ``block`` answers at most ``batch_size`` queries."""
 
     def __init__(self, name: str, cost: Cost, *, classes: tuple[str, ...], batch_size: int) -> None:
@@ -34,9 +35,9 @@ class LocalClassifier:
             raise InvalidInputError(f"batch_size of {name!r} must be at least 1, got {batch_size}.")
         self.name, self.cost, self.classes, self.batch_size = name, cost, classes, batch_size
 
+    @abstractmethod
     def block(self, queries: Any, /) -> Block:
         """The answers to at most ``batch_size`` queries."""
-        raise NotImplementedError
 
     def predict_proba(self, queries: Any, /) -> FloatArray:
         """Probabilities (n, classes)."""

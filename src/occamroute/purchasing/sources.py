@@ -201,7 +201,11 @@ class Source:
         listed: Sequence[Any] = list(np.asarray(given.cost, object).reshape(-1))
         if len(listed) != rows.size:
             raise InvalidInputError(f"{self.name!r} must state {rows.size} costs, one a query, got {len(listed)}.")
-        amounts = [money(_plain(amount), f"cost stated by {self.name!r}") for amount in listed]
+        what = f"cost stated by {self.name!r}"
+        if all(amount == listed[0] for amount in listed):  # the usual case by far, and exact sums take their time
+            amount = money(_plain(listed[0]), what)
+            return amount * rows.size, np.full(rows.size, float(amount))
+        amounts = [money(_plain(amount), what) for amount in listed]
         return sum(amounts, Fraction(0)), np.array([float(amount) for amount in amounts])
 
     def _table(self, given: Any, rows: IntArray, columns: int | None, failures: dict[int, str]) -> FloatArray:
