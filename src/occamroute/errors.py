@@ -10,6 +10,7 @@ to a worker process and back::
     ├── MissingExtraError (ImportError)     a library that an optional part needs is not installed
     ├── BudgetTooSmallError (ValueError)    the budget cannot pay for one classifier per query
     ├── BudgetExceededError (RuntimeError)  a reservation does not fit under a ledger's cap
+    ├── LedgerError (RuntimeError)          a ledger cannot be reached or written: nothing may be spent
     ├── JournalError (ValueError)           a journal is of another run, or another process is writing it
     ├── CallError (RuntimeError)            a classifier gave no answer
     │   ├── CallRefusedError                and nothing was charged: asking again later may help
@@ -30,6 +31,7 @@ __all__ = [
     "CertificateError",
     "InvalidInputError",
     "JournalError",
+    "LedgerError",
     "MissingExtraError",
     "OccamError",
     "SolverError",
@@ -121,6 +123,14 @@ class BudgetExceededError(OccamError, RuntimeError):
     def __str__(self) -> str:
         amount, available = self.args
         return f"a reservation of {amount} does not fit: {available} is available."
+
+
+class LedgerError(OccamError, RuntimeError):
+    """A ledger cannot be reached, read or written, so nothing may be spent: ``args`` holds where it is and why."""
+
+    def __str__(self) -> str:
+        place, problem = self.args
+        return f"the ledger {place} cannot be used, so nothing may be spent: {problem}."
 
 
 class JournalError(OccamError, ValueError):

@@ -18,13 +18,13 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
     from occamroute.cli._app import app
-    from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, OccamError
+    from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, LedgerError, OccamError
 
     try:
         app()
     except OccamError as error:
         sys.stderr.write(f"occamroute: {error}\n")
-        codes = {BudgetTooSmallError: 3, CertificateError: 4, BudgetExceededError: 4}
+        codes = {BudgetTooSmallError: 3, CertificateError: 4, BudgetExceededError: 4, LedgerError: 4}
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
     except KeyboardInterrupt:
         _say_interrupted()

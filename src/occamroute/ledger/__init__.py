@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from occamroute._money import Amount
 from occamroute.errors import UnknownNameError
-from occamroute.ledger.base import Balance, Hold, Ledger
-from occamroute.ledger.memory import MemoryLedger
+from occamroute.ledger.base import Balance, Entry, Hold, Ledger
 
-__all__ = ["Balance", "Hold", "Ledger", "MemoryLedger", "open_ledger"]
+__all__ = ["Balance", "Entry", "Hold", "Ledger", "open_ledger"]
+
+SQLITE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_ledger(address: str, *, cap: Amount) -> Ledger:
-    """The ledger at an address: "memory:" lives as long as this process.
+def open_ledger(
+    address: str,
+    *,
+    cap: Amount | None = None,
+    window: str = "total",
+    clients: Mapping[str, Amount] | None = None,
+    name: str = "default",
+) -> Ledger:
+    """The ledger at an address, begun with a cap or opened again.
+
+    "memory:" lives as long as this process, "sqlite:///file.db" is for the threads and processes of one machine,
+    "postgresql://…" for many machines. The cap is for each ``window``: "total", "hour", "day" or "month" (UTC).
+    ``clients`` have caps of their own below it. A ledger that exists is opened as it is: another cap is an error.
 
     >>> ledger = open_ledger("memory:", cap=5)
     >>> hold = ledger.reserve(2, key="query-17")
@@ -19,6 +34,18 @@ def open_ledger(address: str, *, cap: Amount) -> Ledger:
     >>> ledger.balance().available
     Decimal('3.5')
     """
-    if address != "memory:":
-        raise UnknownNameError("ledger", address, ("memory:",))
-    return MemoryLedger(cap)
+    if address == "memory:":
+        from occamroute.ledger.memory import MemoryLedger
+
+        return MemoryLedger(cap, window=window, clients=clients, name=name)
+    if address.startswith(SQLITE):
+        from occamroute.ledger.sqlite import SqliteLedger
+
+        return SqliteLedger(address.removeprefix(SQLITE), cap, window=window, clients=clients, name=name)
+    if address.startswith(POSTGRES):
+        from occamroute.ledger.postgres import PostgresLedger
+
+        return PostgresLedger(address, cap, window=window, clients=clients, name=name)
+    raise UnknownNameError(
+        "ledger", address.partition("@")[2] or address, ("memory:", "sqlite:///FILE", "postgresql://…")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Protocol
@@ -10,7 +11,7 @@ from typing import Protocol
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
 
-__all__ = ["Balance", "Hold", "Ledger", "amount_of", "lease_of", "rounded_down", "rounded_up"]
+__all__ = ["Balance", "Entry", "Hold", "Ledger", "amount_of", "lease_of", "rounded_down", "rounded_up"]
 
 PLACES = 9
 QUANTUM: int = 10**PLACES
@@ -36,6 +37,20 @@ class Balance:
     available: Decimal
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent."""
+
+    number: int
+    at: float
+    event: str
+    key: str
+    client: str | None
+    window: float
+    held: Decimal
+    spent: Decimal
+
+
 class Ledger(Protocol):
     """A cap, and money that is held until it is settled or released.
 
@@ -43,8 +58,11 @@ class Ledger(Protocol):
     above its hold is recorded as it is, and nothing can be reserved until something is available again.
     """
 
-    def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0) -> Hold:
-        """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
+    def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0, client: str | None = None) -> Hold:
+        """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold.
+
+        Where ``client`` has a cap of its own, the amount must fit under both.
+        """
         ...
 
     def settle(self, hold: Hold, amount: Amount) -> None:
@@ -55,8 +73,20 @@ class Ledger(Protocol):
         """Give a hold back: nothing was spent."""
         ...
 
-    def balance(self) -> Balance:
-        """How things stand now."""
+    def balance(self, client: str | None = None) -> Balance:
+        """How things stand now in this window, for everybody or for one client."""
+        ...
+
+    def change_cap(self, cap: Amount) -> None:
+        """From now on another cap; what is held and spent stays."""
+        ...
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything that ever happened, in order; its sums are the balance."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store."""
         ...
 
 

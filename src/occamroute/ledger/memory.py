@@ -2,87 +2,50 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
 
 from occamroute._money import Amount
-from occamroute.errors import BudgetExceededError, UnknownNameError
-from occamroute.ledger.base import Balance, Hold, amount_of, lease_of, rounded_down, rounded_up
+from occamroute.ledger.sql import Run, SqlLedger, Statement
+from occamroute.ledger.sqlite import SCHEMA
 
 __all__ = ["MemoryLedger"]
 
 
-@dataclass
-class _Entry:
-    hold: Hold
-    reserved: int
-    until: float
-    spent: int | None = None
+class MemoryLedger(SqlLedger):
+    """A cap kept by this process alone: the same rules on a database in memory."""
 
-
-class MemoryLedger:
-    """A cap kept by this process alone."""
-
-    def __init__(self, cap: Amount) -> None:
-        self._cap = rounded_down(cap)
-        self._entries: dict[str, _Entry] = {}
-        self._deadlines: list[tuple[float, str]] = []
-        self._held = self._spent = 0
+    def __init__(
+        self,
+        cap: Amount | None,
+        *,
+        window: str = "total",
+        clients: Mapping[str, Amount] | None = None,
+        name: str = "default",
+    ) -> None:
         self._lock = threading.Lock()
+        self._connection = apsw.Connection(":memory:")
+        super().__init__(cap, window, clients, name)
 
-    def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0) -> Hold:
-        """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
-        quanta, lease = rounded_up(amount), lease_of(lease_seconds)
-        with self._lock:
-            self._expire()
-            if key in self._entries:
-                return self._entries[key].hold
-            available = self._cap - self._held - self._spent
-            if quanta > available:
-                raise BudgetExceededError(amount_of(quanta), amount_of(max(0, available)))
-            entry = _Entry(Hold(key, amount_of(quanta)), quanta, time.monotonic() + lease)
-            self._entries[key] = entry
-            heapq.heappush(self._deadlines, (entry.until, key))
-            self._held += quanta
-            return entry.hold
+    @contextmanager
+    def _transaction(self) -> Iterator[Run]:
+        with self._lock, self._connection:
+            yield self._run
 
-    def settle(self, hold: Hold, amount: Amount) -> None:
-        """Turn a hold into what was really spent; only the first time counts."""
-        self._end(hold, rounded_up(amount))
+    def _run(self, statements: Sequence[Statement], /) -> list[list[tuple[Any, ...]]]:
+        return [list(self._connection.execute(words, tuple(values))) for words, values in statements]
 
-    def release(self, hold: Hold) -> None:
-        """Give a hold back: nothing was spent."""
-        self._end(hold, 0)
+    def _create(self, run: Run) -> None:
+        run([(SCHEMA, ())])
 
-    def balance(self) -> Balance:
-        """How things stand now."""
-        with self._lock:
-            self._expire()
-            available = max(0, self._cap - self._held - self._spent)
-            return Balance(*map(amount_of, (self._cap, self._held, self._spent, available)))
+    def _clock(self) -> Statement:
+        return "SELECT ?", (time.time_ns() // 1_000_000,)
 
-    def _end(self, hold: Hold, quanta: int) -> None:
-        with self._lock:
-            entry = self._entries.get(hold.key)
-            if entry is None:
-                raise UnknownNameError("hold", hold.key, ("those that were reserved here",))
-            self._expire()
-            if entry.spent is None:
-                self._held -= entry.reserved
-                self._spent += quanta
-            elif entry.until < 0:  # expired, and now it is known what it came to
-                self._spent += min(0, quanta - entry.reserved)
-            else:
-                return
-            entry.spent, entry.until = quanta, time.monotonic()
-
-    def _expire(self) -> None:
-        """Holds whose lease is over count as spent in full."""
-        while self._deadlines and self._deadlines[0][0] < time.monotonic():
-            entry = self._entries[heapq.heappop(self._deadlines)[1]]
-            if entry.spent is None:
-                self._held -= entry.reserved
-                self._spent += entry.reserved
-                entry.spent, entry.until = entry.reserved, -1.0
+    def close(self) -> None:
+        """Forget everything."""
+        self._connection.close()
