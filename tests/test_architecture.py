@@ -18,8 +18,9 @@ PACKAGE = ROOT / "src" / "occamroute"
 ORDER: list[set[str]] = [
     {"__main__"},
     {"cli", "testing"},
+    {"serving"},
     {"recipes", "reporting"},
-    {"evaluation"},
+    {"evaluation", "routing"},
     {"execution"},
     {"profiling", "datasets"},
     {"planning"},

@@ -29,12 +29,19 @@ class Hold:
 
 @dataclass(frozen=True)
 class Balance:
-    """A cap and how much of it is held, spent and available (never below 0)."""
+    """A cap and how much of it is held, spent and available (never below 0), in the present window.
+
+    ``since`` and ``until`` are when the window begins and ends, and ``now`` is the store's time, all in seconds since
+    1970; ``until`` is None where it has no end.
+    """
 
     cap: Decimal
     held: Decimal
     spent: Decimal
     available: Decimal
+    since: float
+    until: float | None
+    now: float
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from occamroute._money import Amount
 from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
 from occamroute.ledger.base import Balance, Entry, Hold, amount_of, lease_of, rounded_down, rounded_up
-from occamroute.ledger.windows import Window, checked_window, window_start
+from occamroute.ledger.windows import Window, checked_window, window_end, window_start
 
 __all__ = ["Run", "SqlLedger", "Statement"]
 
@@ -157,7 +157,16 @@ class SqlLedger(ABC):
             state = self._read(run, None, client)
             scope = client if client is not None and client in self._clients else EVERYBODY
             cap, (held, spent) = self._limits(client)[scope], state.accounts[scope]
-        return Balance(*map(amount_of, (cap, held, spent, max(0, cap - held - spent))))
+        end = window_end(state.now, self._window)
+        return Balance(
+            cap=amount_of(cap),
+            held=amount_of(held),
+            spent=amount_of(spent),
+            available=amount_of(max(0, cap - held - spent)),
+            since=state.window / 1000,
+            until=None if end is None else end / 1000,
+            now=state.now / 1000,
+        )
 
     def change_cap(self, cap: Amount) -> None:
         """From now on another cap; what is held and spent stays."""

@@ -25,6 +25,7 @@ __all__ = [
     "Member",
     "candidates",
     "cross_fitted",
+    "neighbour_candidates",
     "number_of_steps",
     "sampled_member",
     "standard_error",
@@ -92,15 +93,15 @@ class Folds:
     blocks: IntArray
 
     @classmethod
-    def draw(cls, profile: Profile, random: np.random.Generator) -> Folds:
-        """Folds of a profile's rows; rows of one group stay together."""
+    def draw(cls, profile: Profile, random: np.random.Generator, *, most: int = HELD_OUT) -> Folds:
+        """Folds of a profile's rows, at most so many of them held out; rows of one group stay together."""
         blocks = profile.blocks
         count = min(FOLDS, int(blocks.max()) + 1)
         fold = (random.permutation(int(blocks.max()) + 1) % count)[blocks]
         held, pools = [], []
         for number in range(count):
             rows = np.flatnonzero(fold == number)
-            held.append(np.sort(random.permutation(rows)[: -(-HELD_OUT // count)]))
+            held.append(np.sort(random.permutation(rows)[: -(-most // count)]))
             pools.append(np.flatnonzero(fold != number))
         return cls(tuple(held), tuple(pools), blocks)
 
@@ -139,6 +140,28 @@ def candidates(
         targets = profile.success if combination is None else combination.success
         tables = list(_held_out_estimates(features, targets, folds, tick, seed=seed))
         yield from _of_one_set(extractor, combination, tables, targets[folds.rows], folds)
+
+
+def neighbour_candidates(
+    profile: Profile,
+    extractor: str,
+    folds: Folds,
+    tick: Callable[[], None],
+    *,
+    combine: bool,
+    smoothings: tuple[int, ...],
+) -> Iterator[Candidate]:
+    """Bagged neighbours alone, each metric and smoothing, more or less of them believed: nothing is trained."""
+    combination = tuned_combination(profile, extractor, folds.whole(len(profile))) if combine else None
+    targets = profile.success if combination is None else combination.success
+    truth = targets[folds.rows]
+    mean = truth.mean(axis=0)
+    for metric in METRICS:
+        for member, table in _bagged(profile.feature_sets[extractor], targets, folds, metric, smoothings):
+            for belief in BELIEFS:
+                believed = table if belief == 1.0 else np.clip(mean + belief * (table - mean), 0.0, 1.0)
+                yield Candidate(extractor, ((member, belief),), combination, believed, truth)
+        tick()
 
 
 def _of_one_set(

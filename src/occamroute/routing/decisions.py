@@ -1,0 +1,130 @@
+"""Decision: which classifier one query goes to, and everything that it follows from."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from occamroute._arrays import FloatArray, IntArray
+from occamroute.errors import BudgetExceededError
+from occamroute.routing.prices import CLOSE, Price, choose
+from occamroute.routing.snapshots import Snapshot
+
+__all__ = ["Decision", "Reason", "Terms", "decide", "decision_id", "next_best"]
+
+Reason = Literal["best_value", "unlike_profile", "no_features", "second_choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The money side of a decision: the price, what is left, how much may go to one query, and who may be asked.
+
+    ``spare`` is what may be spent on a query beyond the price's advice without starving those still expected;
+    ``remaining`` is how many are expected, ``off`` by what factor queries cost more than the profile says.
+    """
+
+    price: Price
+    available: float
+    spare: float
+    remaining: float
+    off: float
+    barred: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """One query's classifier.
+
+    ``success`` (M,) and ``spread`` (M,) are the estimates; ``cost`` is what the answer is planned to cost, features
+    included. ``reason`` is "best_value" (the highest success - price · cost), "unlike_profile" (no labelled row is
+    near: the most reliable classifier that can be afforded) or "no_features" (overall accuracies decide).
+    """
+
+    id: str
+    at: float
+    choice: int
+    reason: Reason
+    snapshot: Snapshot
+    terms: Terms
+    coin: float
+    features: FloatArray
+    success: FloatArray
+    distances: FloatArray
+    rows: IntArray
+    client: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The classifier chosen."""
+        return self.snapshot.names[self.choice]
+
+    @property
+    def cost(self) -> Any:
+        """What the query is planned to cost, features included, exactly."""
+        return self.snapshot.totals[self.choice]
+
+    @property
+    def spread(self) -> FloatArray:
+        """The standard deviation of each estimate, (M,)."""
+        return self.snapshot.spread(self.success)
+
+    @property
+    def price(self) -> float:
+        """What a unit of money is worth in right answers."""
+        return self.terms.price.value
+
+    @property
+    def scores(self) -> FloatArray:
+        """Success less price times cost, (M,)."""
+        return np.asarray(self.success - self.price * self.snapshot.costs)
+
+    def instead(self, option: int) -> Decision:
+        """The same with another classifier, since money for the first was not there."""
+        return replace(self, choice=option, reason="second_choice")
+
+
+def decision_id() -> str:
+    """A name that sorts by time."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"
+
+
+def decide(
+    snapshot: Snapshot, success: FloatArray, distances: FloatArray, terms: Terms, coins: FloatArray
+) -> tuple[IntArray, list[Reason]]:
+    """For each query (b, M) its classifier and the reason; the same numbers always give the same answer."""
+    open_to = _may_be_asked(snapshot, terms, terms.available)
+    if not open_to.any():
+        raise BudgetExceededError(min(snapshot.totals), terms.available)
+    costs = snapshot.costs
+    choice = choose(np.where(open_to, success, -np.inf), costs, terms.price, coins)
+    if snapshot.novelty is None:
+        return choice, ["no_features"] * len(choice)
+    new = snapshot.novelty.is_new(distances[:, 0])
+    reasons: list[Reason] = ["best_value"] * len(choice)
+    if new.any():
+        safe = _may_be_asked(snapshot, terms, max(terms.spare, float(snapshot.overhead + costs[open_to].min())))
+        most_reliable = next(int(option) for option in snapshot.reliable if safe[option])
+        choice = np.where(new, most_reliable, choice)
+        reasons = ["unlike_profile" if one else "best_value" for one in new]
+    return choice, reasons
+
+
+def next_best(decision: Decision, tried: Sequence[int]) -> list[int]:
+    """The other classifiers in the order in which they would be asked, those that may not be left out."""
+    open_to = _may_be_asked(decision.snapshot, decision.terms, math.inf)
+    scores = decision.scores
+    order = np.lexsort((decision.snapshot.costs, -np.round(scores / CLOSE)))
+    return [int(option) for option in order if open_to[option] and option not in tried]
+
+
+def _may_be_asked(snapshot: Snapshot, terms: Terms, most: float) -> npt.NDArray[np.bool_]:
+    """Which classifiers are not barred and cost no more than that, features included, (M,)."""
+    allowed = np.array([name not in terms.barred for name in snapshot.names])
+    return allowed & (snapshot.overhead + snapshot.costs <= most)

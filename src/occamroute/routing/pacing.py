@@ -1,0 +1,111 @@
+"""How much a query may cost now, so that a budget lasts its window and is used up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Arrivals", "Moment", "Pace"]
+
+# What is known beforehand of a window's arrivals is worth this share of a window of watching, or so many arrivals.
+PRIOR_SHARE, PRIOR_COUNT = 0.05, 10.0
+# Arrivals this many times faster than expected are a burst: the number that was promised counts, not their speed.
+BURST = 4.0
+# More than this share of the promised arrivals may always still come: spending fades out instead of ending.
+TAIL = 0.01
+# How many queries the profile's own idea of costs is worth, and after how many an observation counts half.
+COST_PRIOR, COST_HALF_LIFE = 200.0, 2000.0
+MOST_OFF = 4.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The present in a window: seconds since 1970; ``until`` is None where the window has no end."""
+
+    now: float
+    since: float = 0.0
+    until: float | None = None
+
+
+class Arrivals:
+    """How many queries are still to come in a window: from the number given, and from those that came.
+
+    Without an end in time only the number counts. With one, their speed does: the number given (or that of the
+    window before) is what it starts from.
+    """
+
+    def __init__(self, given: float | None = None) -> None:
+        self.given = given
+        self.before: float | None = None
+        self.seen = 0
+        self._window: float | None = None
+        self._begun = 0.0
+
+    def add(self, count: int, moment: Moment) -> None:
+        """So many queries came."""
+        self._turn(moment)
+        self.seen += count
+
+    def remaining(self, moment: Moment) -> float:
+        """How many more are expected, at least one."""
+        self._turn(moment)
+        if moment.until is None:
+            return self._by_number(self.given or 0.0)
+        length = moment.until - moment.since
+        left = max(0.0, (moment.until - moment.now) / length)
+        watched = max(0.0, (moment.now - self._begun) / length)
+        expected = self.given if self.given is not None else self.before
+        if self.given is not None:
+            promised = self.given * (moment.until - self._begun) / length
+            if BURST * max(self.given * watched, PRIOR_COUNT) < self.seen < promised:
+                return self._by_number(promised)
+        by_speed = self._by_speed(expected, watched, left)
+        return max(1.0, by_speed + math.sqrt(by_speed))
+
+    def _by_number(self, promised: float) -> float:
+        """What is left of a promised number; past it, as many again as came."""
+        if self.seen < promised:
+            return max(1.0, promised - self.seen, TAIL * promised)
+        return max(1.0, TAIL * promised, self.seen - promised)
+
+    def _by_speed(self, expected: float | None, watched: float, left: float) -> float:
+        if expected is None:
+            # One query in a thousandth of a window is what an empty memory starts from.
+            return (1.0 + self.seen) / (1e-3 + watched) * left
+        weight = max(PRIOR_COUNT, PRIOR_SHARE * expected)
+        return expected * (weight + self.seen) / (weight + expected * watched) * left
+
+    def _turn(self, moment: Moment) -> None:
+        """Begin to count anew in a new window."""
+        if self._window is None:
+            self._window, self._begun = moment.since, max(moment.since, moment.now) if moment.until else 0.0
+        elif moment.since > self._window:
+            self.before = self.seen / max(1e-9, min(1.0, (moment.since - self._begun) / (moment.since - self._window)))
+            self._window, self._begun, self.seen = moment.since, moment.since, 0
+
+
+class Pace:
+    """Money a query, steered by what is left of the budget and by what queries really came to cost."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self.arrivals = arrivals
+        self._meant = self._paid = 0.0
+
+    def rate(self, available: float, least: float, moment: Moment) -> float:
+        """What the next query may cost on average, ``least`` for every expected one being kept back."""
+        remaining = self.arrivals.remaining(moment)
+        return max(least, available / remaining)
+
+    @property
+    def off(self) -> float:
+        """By what factor queries cost more than the profile says."""
+        return 1.0 if self._meant == 0.0 else min(MOST_OFF, max(1.0 / MOST_OFF, self._paid / self._meant))
+
+    def learn(self, meant: float, paid: float) -> None:
+        """A query that should have cost ``meant`` on average was given a classifier for ``paid``."""
+        if meant <= 0.0:
+            return
+        if self._meant == 0.0:
+            self._meant = self._paid = COST_PRIOR * meant
+        fade = 0.5 ** (1.0 / COST_HALF_LIFE)
+        self._meant, self._paid = fade * self._meant + meant, fade * self._paid + paid

@@ -1,0 +1,173 @@
+"""Snapshot: everything that decisions rest on at one time; never changed, only replaced by the next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, IntArray, feature_matrix, generator
+from occamroute._money import exact, rounded_up
+from occamroute.errors import InvalidInputError
+from occamroute.estimation.bagged import rank_weights
+from occamroute.neighbors import PoolIndex
+from occamroute.planning.candidates import Folds
+from occamroute.planning.combining import combined_success
+from occamroute.planning.estimates import charged
+from occamroute.profiles import Profile
+from occamroute.routing.guides import Guide
+from occamroute.routing.novelty import Novelty
+from occamroute.routing.prices import Prices
+
+__all__ = ["Guess", "HeldOut", "Snapshot"]
+
+# The weight of far neighbours that is given to the mean of all rows instead of being looked up.
+TAIL = 1e-3
+# Rows that prices are made from, and nearest rows that a receipt shows.
+HELD_OUT, SHOWN = 5_000, 8
+
+
+class Guess(NamedTuple):
+    """What is thought of some queries: success (b, M), and where features are looked at the nearest labelled rows."""
+
+    success: FloatArray
+    distances: FloatArray  # (b, k)
+    rows: IntArray  # (b, k)
+
+
+class HeldOut(NamedTuple):
+    """Estimates of labelled rows from the other folds, and what was true there."""
+
+    success: FloatArray
+    truth: FloatArray
+    rows: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The labelled rows and classifiers at one time, ready to be asked; ``seed`` draws the held-out rows.
+
+    The same profile, guide and seed give the same snapshot in any process.
+    """
+
+    profile: Profile
+    guide: Guide
+    seed: int
+    prices: Prices = field(repr=False)
+    novelty: Novelty | None = field(repr=False)
+    held: HeldOut = field(repr=False)
+    _neighbours: _Neighbours | None = field(repr=False)
+
+    @classmethod
+    def of(cls, profile: Profile, guide: Guide, *, seed: int = 0) -> Snapshot:
+        """Index the rows, and make prices from held-out ones."""
+        targets = _targets(profile, guide)
+        costs = charged(profile, guide.extractor, None, 1)[0]
+        if guide.extractor is None:
+            mean = targets.mean(axis=0)[None]
+            held = HeldOut(mean, mean, np.zeros(1, np.int64))
+            return cls(profile, guide, seed, Prices.of(mean, costs), None, held, None)
+        features = profile.feature_sets[guide.extractor]
+        folds = Folds.draw(profile, generator(seed), most=HELD_OUT)
+        tables = [_Neighbours(features[pool], targets[pool], guide)(features[rows]).success for pool, rows in folds]
+        held = HeldOut(np.concatenate(tables), targets[folds.rows], folds.rows)
+        return cls(
+            profile, guide, seed, Prices.of(held.success, costs),
+            Novelty.of(features, guide.metric, groups=profile.groups, seed=seed), held,
+            _Neighbours(features, targets, guide),
+        )  # fmt: skip
+
+    @cached_property
+    def id(self) -> str:
+        """A name that says what is in it."""
+        words = json.dumps([self.profile.fingerprint, self.guide.state(), self.seed], sort_keys=True)
+        return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classifiers."""
+        return self.profile.names
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """What an answer of each classifier costs once the features are there, (M,)."""
+        return charged(self.profile, self.guide.extractor, None, 1)[0]
+
+    @cached_property
+    def overhead(self) -> float:
+        """What the features of a query cost."""
+        return float(charged(self.profile, self.guide.extractor, None, 1)[1])
+
+    @cached_property
+    def totals(self) -> tuple[Decimal, ...]:
+        """What a query costs in all with each classifier, exactly."""
+        overhead = exact(charged(self.profile, self.guide.extractor, None, 1)[1])
+        return tuple(rounded_up(overhead + exact(float(cost))) for cost in self.costs)
+
+    @cached_property
+    def reliable(self) -> IntArray:
+        """Classifiers by their overall accuracy, best first; of equals the cheapest, (M,)."""
+        return np.lexsort((self.costs, -_targets(self.profile, self.guide).mean(axis=0)))
+
+    @property
+    def width(self) -> int:
+        """How many numbers the features of a query are; 0 where none are looked at."""
+        return 0 if self.guide.extractor is None else int(self.profile.feature_sets[self.guide.extractor].shape[1])
+
+    @property
+    def effective_rows(self) -> float:
+        """As many equally weighted rows would make estimates as sure as they are."""
+        return float(len(self.profile)) if self._neighbours is None else self._neighbours.effective_rows
+
+    def checked(self, features: Any) -> FloatArray:
+        """Features of some queries (b, d), or one sentence about what is wrong with them."""
+        table = feature_matrix(features)
+        if self._neighbours is not None and table.shape[1] != self.width:
+            raise InvalidInputError(
+                f"features must be the {self.width} numbers of {self.guide.extractor!r}, got {table.shape[1]}."
+            )
+        return table
+
+    def guess(self, features: FloatArray) -> Guess:
+        """Estimated success of each classifier on some queries (b, d), and the labelled rows nearest to them."""
+        if self._neighbours is None:
+            empty = np.empty((len(features), 0))
+            return Guess(np.tile(self.held.success, (len(features), 1)), empty, empty.astype(np.int64))
+        return self._neighbours(features)
+
+    def spread(self, success: FloatArray) -> FloatArray:
+        """The standard deviation of estimates, were their neighbours drawn anew."""
+        return np.asarray(np.sqrt(success * (1.0 - success) / self.effective_rows))
+
+
+class _Neighbours:
+    """Bagged neighbours as a guide prescribes them, for one thread."""
+
+    def __init__(self, features: FloatArray, targets: FloatArray, guide: Guide) -> None:
+        self.weights = rank_weights(len(features), min(guide.sample_size, len(features)), tail=TAIL)[None]
+        self.index = PoolIndex(features, metric=guide.metric)
+        self.targets, self.belief = targets, guide.belief
+        self.mean = targets.mean(axis=0)
+        # Weights as they are after shrinking towards the mean of all rows.
+        ranks = guide.belief * self.weights[0]
+        rest = 1.0 - float(ranks.sum())
+        self.effective_rows = 1.0 / float((ranks**2).sum() + rest**2 / len(features))
+
+    def __call__(self, features: FloatArray) -> Guess:
+        means = self.index.average(features, self.targets, self.weights).means[0]
+        success = np.clip(self.mean + self.belief * (means - self.mean), 0.0, 1.0)
+        near = self.index.search(features, min(SHOWN, len(self.targets)))
+        return Guess(success, near.distances, near.rows)
+
+
+def _targets(profile: Profile, guide: Guide) -> FloatArray:
+    """What is estimated: the success of answers, the extractor's share in them included."""
+    weights = guide.weights(profile.names)
+    if guide.extractor is None or not weights.any():
+        return profile.success
+    return combined_success(profile, guide.extractor, weights)

@@ -1,0 +1,102 @@
+"""Wallet: a ledger as a router sees it: what is left, what the next query may cost, and holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from occamroute._money import Amount
+from occamroute.ledger import Balance, Hold, Ledger
+from occamroute.routing.decisions import Decision, Terms
+from occamroute.routing.pacing import Moment, Pace
+from occamroute.routing.snapshots import Snapshot
+
+__all__ = ["Standing", "Wallet"]
+
+# The ledger is asked at most this often how things stand; in between own holds are subtracted.
+SECONDS = 0.25
+LEASE = 120.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The budget as last seen: what is left of it, and the moment in its window."""
+
+    available: float
+    moment: Moment
+
+
+class Wallet:
+    """What is left of a budget, paced; safe for many threads.
+
+    Only the ledger decides whether money is there: what is kept here steers the price, and is refreshed often.
+    """
+
+    def __init__(self, ledger: Ledger, pace: Pace, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ledger = ledger
+        self.pace = pace
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._standing: Standing | None = None
+        self._asked = 0.0
+
+    def terms(self, snapshot: Snapshot, *, barred: frozenset[str] = frozenset(), paid: bool = False) -> Terms:
+        """The terms on which the next query is decided; ``paid`` where its features already are."""
+        standing = self.standing()
+        with self._lock:
+            overhead = snapshot.overhead
+            least = overhead + float(snapshot.costs.min())
+            remaining = self.pace.arrivals.remaining(standing.moment)
+            rate = max(least, standing.available / remaining)
+            off = self.pace.off
+            spare = max(0.0, standing.available - least * remaining)
+            extra = overhead if paid else 0.0
+        price = snapshot.prices.at((rate - overhead) / off)
+        return Terms(price, standing.available + extra, spare + extra, remaining, off, barred)
+
+    def standing(self) -> Standing:
+        """The budget now, or as it was a moment ago."""
+        with self._lock:
+            known, fresh = self._standing, self._clock() - self._asked < SECONDS
+        if known is not None and fresh:
+            return known
+        return self._seen(self.ledger.balance())
+
+    def hold(self, amount: Amount, *, key: str, client: str | None = None, lease_seconds: float = LEASE) -> Hold:
+        """Hold money in the ledger, or raise ``BudgetExceededError``."""
+        hold = self.ledger.reserve(amount, key=key, lease_seconds=lease_seconds, client=client)
+        self._less(float(hold.amount))
+        return hold
+
+    def settle(self, hold: Hold, amount: Amount) -> None:
+        """Turn a hold into what was really spent."""
+        self.ledger.settle(hold, amount)
+        self._less(float(amount) - float(hold.amount))
+
+    def release(self, hold: Hold) -> None:
+        """Give a hold back."""
+        self.ledger.release(hold)
+        self._less(-float(hold.amount))
+
+    def came(self, decision: Decision) -> None:
+        """A query came and was decided: it counts as an arrival, and teaches what queries cost."""
+        snapshot, terms = decision.snapshot, decision.terms
+        with self._lock:
+            moment = self._standing.moment if self._standing is not None else Moment(0.0)
+            self.pace.arrivals.add(1, moment)
+            if decision.reason != "unlike_profile":
+                meant = snapshot.prices.cost_at(terms.price)
+                self.pace.learn(meant, float(snapshot.costs[decision.choice]))
+
+    def _less(self, amount: float) -> None:
+        with self._lock:
+            if self._standing is not None:
+                self._standing = Standing(max(0.0, self._standing.available - amount), self._standing.moment)
+
+    def _seen(self, balance: Balance) -> Standing:
+        moment = Moment(balance.now, balance.since, balance.until)
+        with self._lock:
+            self._standing, self._asked = Standing(float(balance.available), moment), self._clock()
+            return self._standing
