@@ -43,7 +43,7 @@ ONLY_IN = {
     "numba": {"_compiled"},
     "pyarrow": {"storage", "tables", "data_files"},
     "scipy": {"knapsack", "planning"},
-    "apsw": {"ledger"},
+    "apsw": {"ledger", "routing"},
     "psycopg": {"ledger"},
     "sqlite3": {"purchasing"},
     "threadpoolctl": {"executors"},

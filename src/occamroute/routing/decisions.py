@@ -31,6 +31,7 @@ class Terms:
     """
 
     price: Price
+    cap: float
     available: float
     spare: float
     remaining: float

@@ -17,7 +17,7 @@ from occamroute.planning.choosing import best_choice
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 
-__all__ = ["AUTO", "Guide", "choose_guide", "least_cost"]
+__all__ = ["AUTO", "Guide", "check_rows", "choose_guide", "least_cost"]
 
 AUTO = "auto"
 # The pool divided by the sample size: about half as many neighbours share an estimate.
@@ -65,7 +65,9 @@ def choose_guide(
     Where the share is not known yet it is taken in the middle between the cheapest and the dearest answer.
     ``extractor`` may be prescribed, or None: no features.
     """
-    _check(profile, extractor)
+    check_rows(profile)
+    if extractor not in (AUTO, None) and extractor not in profile.feature_sets:
+        raise UnknownNameError("extractor", extractor, (AUTO, *profile.feature_sets))
     folds = Folds.draw(profile, generator(seed), most=JUDGED)
     share = share if share is not None else _middle(profile)
     wanted = list(profile.feature_sets) if extractor == AUTO else [extractor] if extractor is not None else []
@@ -85,13 +87,12 @@ def least_cost(profile: Profile, extractor: str | None) -> Fraction:
     return exact(overhead) + min(exact(float(cost)) for cost in own)
 
 
-def _check(profile: Profile, extractor: str | None) -> None:
+def check_rows(profile: Profile) -> None:
+    """Raise where there are too few labelled rows to decide by."""
     if len(profile) < FEWEST_ROWS or int(profile.blocks.max()) == 0:
         raise InvalidInputError(
             f"a router needs at least {FEWEST_ROWS} labelled rows, in 2 groups or more, got {len(profile)} rows."
         )
-    if extractor not in (AUTO, None) and extractor not in profile.feature_sets:
-        raise UnknownNameError("extractor", extractor, (AUTO, *profile.feature_sets))
 
 
 def _middle(profile: Profile) -> Fraction:

@@ -20,7 +20,7 @@ HIGHEST = 1e30
 
 
 class Price(NamedTuple):
-    """What a unit of money is worth in right answers; ``share`` of the queries for which that makes no difference buy."""
+    """What a unit of money is worth in right answers; ``share`` is how often the dearer of two equals is bought."""
 
     value: float
     share: float = 0.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,20 +13,26 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, exact, money
-from occamroute.errors import BudgetExceededError, BudgetTooSmallError, InvalidInputError
+from occamroute.errors import BudgetExceededError, BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger, open_ledger
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
-from occamroute.routing.decisions import Decision, Terms, decide, decision_id, next_best
-from occamroute.routing.guides import AUTO, Guide, choose_guide, least_cost
+from occamroute.routing.changes import AddClassifier, AddRows, Change, RemoveClassifier, RemoveRows
+from occamroute.routing.decisions import Decision, decide, decision_id, next_best
+from occamroute.routing.drift import Alarm
+from occamroute.routing.guides import AUTO, Guide, check_rows, choose_guide, least_cost
+from occamroute.routing.history import History
 from occamroute.routing.pacing import Arrivals, Pace
+from occamroute.routing.receipts import Receipts
 from occamroute.routing.snapshots import Snapshot
 from occamroute.routing.wallets import LEASE, Wallet
+from occamroute.routing.watching import Watches
 
 __all__ = ["Router"]
 
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
+RECEIPTS = "receipts.db"
 
 
 class Router:
@@ -35,7 +42,8 @@ class Router:
     ``arrivals`` is how many queries are expected in one; where a window has an end, their number is learned without
     it. ``ledger`` (an address or an object) keeps the money, by default in memory; one that exists knows its budget
     and window. Which features are looked at and how is chosen on held-out rows, as in ``fit``, or prescribed by
-    ``extractor`` (None: no features) or altogether by ``guide``.
+    ``extractor`` (None: no features) or altogether by ``guide``. ``state`` is a folder for receipts of all decisions
+    and for every change of rows and classifiers: a router that is begun again there goes on where it stopped.
 
     Any number of threads may use it at once: their queries are searched for together.
     """
@@ -51,6 +59,7 @@ class Router:
         extractor: str | None = AUTO,
         combine: bool = True,
         guide: Guide | None = None,
+        state: str | os.PathLike[str] | None = None,
         seed: int | np.random.Generator = 0,
     ) -> None:
         if not isinstance(profile, Profile):
@@ -63,15 +72,35 @@ class Router:
         if share is not None and share < least_cost(profile, None):
             needed = least_cost(profile, None) * exact(expected)
             raise BudgetTooSmallError(standing.cap, float(needed))
-        chosen = guide or choose_guide(profile, share, extractor=extractor, combine=combine, seed=number)
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
-        self._snapshot = Snapshot.of(profile, chosen, seed=number)
+        self._history = None if state is None else History(state)
         self._change = threading.Lock()
         self._thrown = 0
         self._holds: dict[str, Hold] = {}
+        asked = {"share": str(share), "extractor": extractor, "combine": combine, "seed": number}
+        self._snapshot = self._begin(profile, guide, asked, share)
+        self.receipts = None if self._history is None else Receipts(self._history.folder / RECEIPTS, self._history)
+        if self.receipts is not None:
+            self.listen(self.receipts.add)
+        self._watches = self._watch()
         self._batcher = Batcher(self._answers)
+
+    def _begin(self, profile: Profile, guide: Guide | None, asked: dict[str, Any], share: Fraction | None) -> Snapshot:
+        """What to decide by at first: where the last one stopped, or what is chosen now."""
+        begun_with, seed = profile.fingerprint, asked["seed"]
+        before = None if self._history is None else self._history.latest(begun_with, asked)
+        if before is not None:
+            profile, kept = before
+            guide = guide or kept
+        if guide is None:
+            extractor, combine = asked["extractor"], asked["combine"]
+            guide = choose_guide(profile, share, extractor=extractor, combine=combine, seed=seed)
+        snapshot = Snapshot.of(profile, guide, seed=seed)
+        if self._history is not None:
+            self._history.begin(snapshot, begun_with=begun_with, asked=asked)
+        return snapshot
 
     @property
     def snapshot(self) -> Snapshot:
@@ -126,6 +155,8 @@ class Router:
                 continue
             self._holds[made.id] = hold
             self.wallet.came(made)
+            if made is not decision:
+                self._tell([made])
             return made
         raise refused
 
@@ -153,24 +184,116 @@ class Router:
             )
             for row in range(len(features))
         ]  # fmt: skip
-        for listener in self._listeners:
-            listener(made)
+        self._tell(made)
+        if snapshot is self._snapshot:
+            self._watches.saw(made)
         return made
+
+    def _watch(self) -> Watches:
+        terms = self.wallet.terms(self._snapshot)
+        return Watches(self._snapshot, terms.price, seed=self._snapshot.seed)
+
+    def _receipt(self, decision: Decision | str) -> tuple[Decision, str | None, dict[str, Any] | None]:
+        """A decision with the label that was answered and the feedback so far, as far as they are known."""
+        if isinstance(decision, Decision) and self.receipts is None:
+            return decision, None, None
+        name = decision if isinstance(decision, str) else decision.id
+        found = None if self.receipts is None else self.receipts.facts(name)
+        if found is None:
+            raise UnknownNameError("decision", name, ())
+        made, outcome, known = found
+        return made, (outcome or {}).get("label"), known
+
+    def _tell(self, decisions: list[Decision]) -> None:
+        for listener in self._listeners:
+            listener(decisions)
 
     def listen(self, listener: Callable[[list[Decision]], None]) -> None:
         """Have every batch of decisions told to somebody, on the search thread."""
         self._listeners.append(listener)
 
-    def change(self, edit: Callable[[Profile], Profile]) -> Snapshot:
+    def add_rows(self, more: Profile) -> Snapshot:
+        """More labelled rows; one whose id is there already takes the place of the old one."""
+        return self.change(AddRows(more))
+
+    def remove_rows(self, ids: Iterable[str]) -> Snapshot:
+        """Rows that are no longer looked at."""
+        return self.change(RemoveRows(tuple(map(str, ids))))
+
+    def add_classifier(self, name: str, cost: Amount, success: Any, *, probabilities: Any = None) -> Snapshot:
+        """One more classifier: ``success`` (n,) on the labelled rows in their order, or by their ids."""
+        ids = self._snapshot.profile.ids
+        return self.change(AddClassifier(name, cost, _by_id(ids, success) or {}, _by_id(ids, probabilities)))
+
+    def remove_classifier(self, name: str) -> Snapshot:
+        """A classifier that is no longer asked."""
+        return self.change(RemoveClassifier(name))
+
+    def change(self, change: Change) -> Snapshot:
         """Replace the labelled rows or the classifiers; decisions go on with the old ones until the new are ready."""
         with self._change:
             before = self._snapshot
-            self._snapshot = Snapshot.of(edit(before.profile), before.guide, seed=before.seed)
-            return self._snapshot
+            profile = change(before.profile)
+            check_rows(profile)
+            after = Snapshot.of(profile, before.guide, seed=before.seed)
+            if self._history is not None:
+                self._history.add(before, change, after)
+            self._snapshot = after
+            self._watches = self._watch()
+            return after
+
+    def feedback(self, decision: Decision | str, *, label: str | None = None, success: float | None = None) -> float:
+        """Say what was true of a decision (or of the one with this id): the label, or the success of its answer.
+
+        A label is compared with the answer that the receipt knows. Returns the success; only the first word counts.
+        """
+        made, answered, known = self._receipt(decision)
+        if success is None:
+            if label is None or answered is None:
+                what = "the true label or the success" if label is None else f"an answer of decision {made.id!r}"
+                raise InvalidInputError(f"feedback needs {what}.")
+            success = float(label == answered)
+        if isinstance(success, bool) or not isinstance(success, int | float) or not 0.0 <= success <= 1.0:
+            raise InvalidInputError(f"success must lie in [0, 1], got {success!r}.")
+        if known is not None:
+            return float(known["success"])
+        if self.receipts is not None:
+            self.receipts.feedback(made.id, {"label": label, "success": float(success), "at": time.time()})
+        self._watches.heard(made, float(success))
+        return float(success)
+
+    def alarms(self) -> list[Alarm]:
+        """What has changed since the labelled rows were gathered, as far as chance does not explain it."""
+        return self._watches.alarms()
+
+    def evidence(self) -> dict[str, float]:
+        """The evidence for a change in features and in feedback; each raises an alarm where it passes 100."""
+        return self._watches.evidence()
+
+    def reset_alarms(self) -> None:
+        """Take the alarms down and watch anew."""
+        self._watches.reset()
+
+    def frontier(self, points: int = 200) -> list[dict[str, float]]:
+        """What a query may cost on average, features included, the accuracy expected for it, and the price there."""
+        snapshot = self._snapshot
+        prices = snapshot.prices
+        wanted = np.linspace(prices.costs[0], prices.costs[-1], points)
+        chosen = np.unique(np.minimum(np.searchsorted(prices.costs, wanted), prices.costs.size - 1))
+        return [
+            {
+                "cost": snapshot.overhead + float(prices.costs[point]),
+                "accuracy": float(prices.accuracies[point]),
+                "price": float(prices.values[point]) if point < prices.values.size else 0.0,
+            }
+            for point in chosen
+        ]
 
     def close(self) -> None:
         """Finish what waits; the ledger stays open if it was given."""
         self._batcher.close()
+        if self.receipts is not None:
+            self.receipts.close()
 
     def __enter__(self) -> Router:
         return self
@@ -196,6 +319,14 @@ class Router:
     def _hold_of(self, decision: Decision) -> Hold:
         hold = self._holds.pop(decision.id, None)
         return hold if hold is not None else Hold(decision.id, decision.cost)
+
+
+def _by_id(ids: Sequence[str], values: Any) -> dict[str, Any] | None:
+    if values is None or isinstance(values, Mapping):
+        return None if values is None else dict(values)
+    if len(values) != len(ids):
+        raise InvalidInputError(f"a classifier needs a value for each of the {len(ids)} rows, got {len(values)}.")
+    return dict(zip(ids, values, strict=True))
 
 
 def _checked_arrivals(arrivals: Any, *, endless: bool) -> float | None:

@@ -21,15 +21,17 @@ from occamroute.planning.combining import combined_success
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 from occamroute.routing.guides import Guide
-from occamroute.routing.novelty import Novelty
+from occamroute.routing.novelty import Novelty, left_out_distances, one_of_each
 from occamroute.routing.prices import Prices
 
 __all__ = ["Guess", "HeldOut", "Snapshot"]
 
 # The weight of far neighbours that is given to the mean of all rows instead of being looked up.
 TAIL = 1e-3
-# Rows that prices are made from, and nearest rows that a receipt shows.
-HELD_OUT, SHOWN = 5_000, 8
+# The share of ordinary queries that may be taken for new ones.
+NEW = 1e-3
+# Rows that prices are made from, rows whose distance to their nearest others is known, rows that a receipt shows.
+HELD_OUT, WATCHED, SHOWN = 5_000, 5_000, 8
 
 
 class Guess(NamedTuple):
@@ -48,6 +50,20 @@ class HeldOut(NamedTuple):
     rows: IntArray
 
 
+class Near(NamedTuple):
+    """Some labelled rows, and how far each is from the nearest other one."""
+
+    rows: IntArray
+    distances: FloatArray
+
+    @classmethod
+    def of(cls, profile: Profile, guide: Guide, *, seed: int) -> Near:
+        """One row of each group, a few thousand at most."""
+        rows = one_of_each(len(profile), profile.groups, generator(seed))[:WATCHED]
+        features = profile.feature_sets[str(guide.extractor)]
+        return cls(rows, left_out_distances(features, guide.metric, groups=profile.groups, rows=rows))
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """The labelled rows and classifiers at one time, ready to be asked; ``seed`` draws the held-out rows.
@@ -59,8 +75,8 @@ class Snapshot:
     guide: Guide
     seed: int
     prices: Prices = field(repr=False)
-    novelty: Novelty | None = field(repr=False)
     held: HeldOut = field(repr=False)
+    near: Near | None = field(repr=False)
     _neighbours: _Neighbours | None = field(repr=False)
 
     @classmethod
@@ -71,14 +87,13 @@ class Snapshot:
         if guide.extractor is None:
             mean = targets.mean(axis=0)[None]
             held = HeldOut(mean, mean, np.zeros(1, np.int64))
-            return cls(profile, guide, seed, Prices.of(mean, costs), None, held, None)
+            return cls(profile, guide, seed, Prices.of(mean, costs), held, None, None)
         features = profile.feature_sets[guide.extractor]
         folds = Folds.draw(profile, generator(seed), most=HELD_OUT)
         tables = [_Neighbours(features[pool], targets[pool], guide)(features[rows]).success for pool, rows in folds]
         held = HeldOut(np.concatenate(tables), targets[folds.rows], folds.rows)
         return cls(
-            profile, guide, seed, Prices.of(held.success, costs),
-            Novelty.of(features, guide.metric, groups=profile.groups, seed=seed), held,
+            profile, guide, seed, Prices.of(held.success, costs), held, Near.of(profile, guide, seed=seed),
             _Neighbours(features, targets, guide),
         )  # fmt: skip
 
@@ -87,6 +102,13 @@ class Snapshot:
         """A name that says what is in it."""
         words = json.dumps([self.profile.fingerprint, self.guide.state(), self.seed], sort_keys=True)
         return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+    @cached_property
+    def novelty(self) -> Novelty | None:
+        """Which distances are out of the ordinary; None where no features are looked at."""
+        if self.near is None:
+            return None
+        return Novelty(np.sort(self.near.distances), self.guide.metric, NEW)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from occamroute._money import Amount
 from occamroute.ledger import Balance, Hold, Ledger
@@ -24,6 +24,7 @@ LEASE = 120.0
 class Standing:
     """The budget as last seen: what is left of it, and the moment in its window."""
 
+    cap: float
     available: float
     moment: Moment
 
@@ -54,7 +55,7 @@ class Wallet:
             spare = max(0.0, standing.available - least * remaining)
             extra = overhead if paid else 0.0
         price = snapshot.prices.at((rate - overhead) / off)
-        return Terms(price, standing.available + extra, spare + extra, remaining, off, barred)
+        return Terms(price, standing.cap, standing.available + extra, spare + extra, remaining, off, barred)
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
@@ -93,10 +94,10 @@ class Wallet:
     def _less(self, amount: float) -> None:
         with self._lock:
             if self._standing is not None:
-                self._standing = Standing(max(0.0, self._standing.available - amount), self._standing.moment)
+                self._standing = replace(self._standing, available=max(0.0, self._standing.available - amount))
 
     def _seen(self, balance: Balance) -> Standing:
         moment = Moment(balance.now, balance.since, balance.until)
         with self._lock:
-            self._standing, self._asked = Standing(float(balance.available), moment), self._clock()
+            self._standing, self._asked = Standing(float(balance.cap), float(balance.available), moment), self._clock()
             return self._standing

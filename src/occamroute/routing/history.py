@@ -1,0 +1,138 @@
+"""History: every snapshot that decisions were made by, in a folder: the first profile, and each change to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from occamroute.errors import StorageError
+from occamroute.profiles import Profile
+from occamroute.routing.changes import Change, change_from
+from occamroute.routing.guides import Guide
+from occamroute.routing.snapshots import Snapshot
+from occamroute.storage import load, read, save, write
+
+__all__ = ["History"]
+
+LINES = "history.jsonl"
+# Snapshots that are kept ready: an old receipt is seldom read alone.
+KEPT = 3
+
+
+class History:
+    """The snapshots of a router, each the one before with one change; the same again in any process.
+
+    Files are written before the line that names them, so that whatever stops the process, every line can be read.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lines: dict[str, dict[str, Any]] = {line["id"]: line for line in self._read()}
+        self._ready: OrderedDict[str, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __contains__(self, snapshot: str) -> bool:
+        return snapshot in self._lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def latest(self, fingerprint: str, asked: dict[str, Any]) -> tuple[Profile, Guide] | None:
+        """Where a router that was begun with this profile stopped, if it was asked for the same."""
+        last = next(reversed(self._lines.values()), None)
+        if last is None or last["begun_with"] != fingerprint or last["asked"] != asked:
+            return None
+        return self._profile(last["id"]), Guide(**last["guide"])
+
+    def begin(self, snapshot: Snapshot, *, begun_with: str, asked: dict[str, Any]) -> None:
+        """Write down what a router begins with, unless it is the last thing written."""
+        self._keep(snapshot)
+        if snapshot.id in self._lines:
+            if next(reversed(self._lines)) != snapshot.id:
+                self._append({**self._lines.pop(snapshot.id), "asked": asked, "begun_with": begun_with})
+            return
+        file = f"profile-{snapshot.profile.fingerprint[:16]}.parquet"
+        if not (self.folder / file).exists():
+            save(snapshot.profile, self.folder / file)
+        self._append(self._line(snapshot, None, file, begun_with, asked))
+
+    def add(self, before: Snapshot, change: Change, after: Snapshot) -> None:
+        """Write down a change."""
+        self._keep(after)
+        if after.id in self._lines:
+            line = self._lines.pop(after.id)
+        else:
+            file = f"change-{after.id}.parquet"
+            write(change.parts(), self.folder / file)
+            old = self._lines[before.id]
+            line = self._line(after, before.id, file, old["begun_with"], old["asked"])
+        self._append(line)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A snapshot by its id, built again if need be."""
+        with self._lock:
+            if name in self._ready:
+                self._ready.move_to_end(name)
+                return self._ready[name]
+        if name not in self._lines:
+            raise StorageError(self.folder / LINES, f"it knows no snapshot {name!r}")
+        line = self._lines[name]
+        made = Snapshot.of(self._profile(name), Guide(**line["guide"]), seed=line["seed"])
+        if made.id != name:
+            raise StorageError(self.folder / line["file"], "its content is not what decisions were made by")
+        self._keep(made)
+        return made
+
+    def _profile(self, name: str) -> Profile:
+        chain = [self._lines[name]]
+        while (parent := chain[-1]["parent"]) is not None:
+            chain.append(self._lines[parent])
+        profile = load(self.folder / chain[-1]["file"])
+        for line in reversed(chain[:-1]):
+            profile = change_from(read(self.folder / line["file"]))(profile)
+        if not isinstance(profile, Profile):
+            raise StorageError(self.folder / chain[-1]["file"], "it holds no profile")
+        return profile
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._ready[snapshot.id] = snapshot
+            self._ready.move_to_end(snapshot.id)
+            while len(self._ready) > KEPT:
+                self._ready.popitem(last=False)
+
+    def _line(self, snapshot: Snapshot, parent: str | None, file: str, begun: str, asked: Any) -> dict[str, Any]:
+        return {
+            "id": snapshot.id,
+            "parent": parent,
+            "file": file,
+            "guide": snapshot.guide.state(),
+            "seed": snapshot.seed,
+            "begun_with": begun,
+            "asked": asked,
+        }
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self._lines[line["id"]] = line
+        with (self.folder / LINES).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> list[dict[str, Any]]:
+        path = self.folder / LINES
+        if not path.exists():
+            return []
+        text = path.read_text(encoding="utf-8")
+        whole, _, torn = text.rpartition("\n")
+        if torn:  # the process was stopped while it wrote; what it wrote about was not used yet
+            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+        try:
+            return [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise StorageError(path, "a line of it is damaged") from error
