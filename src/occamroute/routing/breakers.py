@@ -1,0 +1,128 @@
+"""Breakers: a classifier that keeps failing rests for a while, so that it costs neither money nor time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["Breakers"]
+
+# So many failures in a row, or more than half of so many latest calls, open a breaker.
+IN_A_ROW, LATEST = 5, 20
+# Seconds that it is open at first; after a probe that failed twice as long as before, up to the longest.
+OPEN_SECONDS, LONGEST_SECONDS = 30.0, 300.0
+
+
+@dataclass
+class _Breaker:
+    """The latest calls of one classifier; ``until`` is None while it is closed."""
+
+    latest: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
+    failed_in_a_row: int = 0
+    since: float = 0.0
+    until: float | None = None
+    seconds: float = 0.0
+    probing: bool = False
+
+    def add(self, failed: bool) -> None:
+        self.latest.append(failed)
+        self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
+
+    @property
+    def worn_out(self) -> bool:
+        return self.failed_in_a_row >= IN_A_ROW or (len(self.latest) == LATEST and 2 * sum(self.latest) > LATEST)
+
+    def open(self, now: float, seconds: float) -> None:
+        self.since, self.until, self.seconds, self.probing = now, now + seconds, seconds, False
+
+    def close(self) -> None:
+        self.latest.clear()
+        self.until, self.failed_in_a_row, self.seconds, self.probing = None, 0, 0.0, False
+
+    def resting(self, now: float) -> bool:
+        return self.until is not None and (self.probing or now < self.until)
+
+
+class Breakers:
+    """One for each classifier; safe for many threads.
+
+    Closed, every call may be made. After several failures it opens: no call is made for some seconds. Then one is, as
+    a probe: it closes the breaker, or opens it for twice as long. What calls come to that began before a breaker
+    opened says nothing new.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_seconds: float = OPEN_SECONDS,
+        longest_seconds: float = LONGEST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first, self._longest, self._clock = open_seconds, longest_seconds, clock
+        self._lock = threading.Lock()
+        self._breakers: dict[str, _Breaker] = {}
+
+    def resting(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the classifiers that are not to be asked now; never all of them: the least bad one stays."""
+        with self._lock:
+            return self._resting(tuple(names), self._clock())
+
+    def enter(self, name: str, names: Iterable[str]) -> float | None:
+        """A call is about to be made: the moment, to be handed back when it ended; None: it must not be made.
+
+        ``names`` are all that could be asked instead.
+        """
+        with self._lock:
+            now = self._clock()
+            breaker = self._of(name)
+            if breaker.resting(now):
+                return now if name in names and name not in self._resting(tuple(names), now) else None
+            breaker.probing = breaker.until is not None
+            return now
+
+    def left(self, name: str, began: float) -> None:
+        """No call was made after all, or it says nothing of the classifier."""
+        with self._lock:
+            breaker = self._of(name)
+            if began >= breaker.since:
+                breaker.probing = False
+
+    def succeeded(self, name: str, began: float) -> None:
+        """A call that began then was answered."""
+        with self._lock:
+            breaker = self._of(name)
+            if breaker.until is None:
+                breaker.add(False)
+            elif began >= breaker.since:
+                breaker.close()
+
+    def failed(self, name: str, began: float) -> None:
+        """A call that began then was not answered."""
+        with self._lock:
+            now, breaker = self._clock(), self._of(name)
+            if breaker.until is None:
+                breaker.add(True)
+                if breaker.worn_out:
+                    breaker.open(now, self._first)
+            elif began >= breaker.since:
+                breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
+
+    def seconds_left(self, names: Iterable[str]) -> float | None:
+        """In how many seconds the first of those that rest is tried again; None: none of them rests."""
+        with self._lock:
+            now = self._clock()
+            waits = [self._of(name).until for name in names if self._of(name).resting(now)]
+            return min((max(0.0, until - now) for until in waits if until is not None), default=None)
+
+    def _of(self, name: str) -> _Breaker:
+        return self._breakers.setdefault(name, _Breaker())
+
+    def _resting(self, names: tuple[str, ...], now: float) -> frozenset[str]:
+        resting = {name for name in names if self._of(name).resting(now)}
+        if resting and len(resting) == len(set(names)):
+            # Of those that all fail, the one that was given up for the shortest time, and longest ago.
+            resting.remove(min(names, key=lambda name: (self._of(name).seconds, self._of(name).since)))
+        return frozenset(resting)
