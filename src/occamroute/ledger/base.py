@@ -4,49 +4,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
-from typing import Protocol
+from fractions import Fraction
+from typing import Literal, Protocol, TypeAlias
 
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
 
-__all__ = ["Balance", "Entry", "Hold", "Ledger", "amount_of", "lease_of", "rounded_down", "rounded_up"]
+__all__ = [
+    "Balance",
+    "Entry",
+    "Hold",
+    "Ledger",
+    "State",
+    "amount_of",
+    "lease_of",
+    "name_of",
+    "rounded_down",
+    "rounded_up",
+]
+
+State: TypeAlias = Literal["held", "expired", "settled", "released"]
 
 PLACES = 9
 QUANTUM: int = 10**PLACES
+# Two of these still fit a database's whole numbers of 64 bits.
+LARGEST = 4 * 10**9
 # No rounding, whatever context the caller has set.
 EXACTLY = Context(prec=600)
+# Databases index names, and an index takes only so many bytes.
+LONGEST = 400
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Money set aside under a key; ``amount`` as it was reserved."""
+    """Money set aside under a key; ``amount`` as it was reserved.
+
+    ``fresh`` is True only for the one call of ``reserve`` that made it: whoever gets it False came second, and must
+    not buy again what is bought under this key. ``state`` is how the hold stood when it was given out.
+    """
 
     key: str
     amount: Decimal
+    state: State = field(default="held", compare=False)
+    fresh: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Balance:
-    """A cap and how much of it is held, spent and available (never below 0), in the present window.
+    """A cap, how much of it is held and spent, and what can be reserved now (never below 0).
 
-    ``since`` and ``until`` are when the window begins and ends, and ``now`` is the store's time, all in seconds since
-    1970; ``until`` is None where it has no end.
+    ``since`` and ``until`` (None: no end) are the present window and ``now`` is the moment, all by the store's clock,
+    in seconds since 1970. Of a client: its own cap, or everybody's if it has none; its own held and spent;
+    and what is available to it, under its own cap and everybody's.
     """
 
     cap: Decimal
     held: Decimal
     spent: Decimal
     available: Decimal
-    since: float
-    until: float | None
-    now: float
+    since: float = 0.0
+    until: float | None = None
+    now: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent."""
+    """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent.
+
+    Numbers count up from 1 without a gap. ``event`` is "reserve", "settle", "release" or "expire"; or "cap", whose
+    key is then the new cap of everybody or of the client ("none": it has none of its own any more).
+    """
 
     number: int
     at: float
@@ -63,6 +92,9 @@ class Ledger(Protocol):
 
     A hold whose lease is over counts as spent in full; one later ``settle`` or ``release`` may lower it. A settle
     above its hold is recorded as it is, and nothing can be reserved until something is available again.
+
+    ``LedgerError`` means that the store could not be reached or written, or not in time: nothing may be spent. Where
+    that came in the middle of a call its outcome is unknown, and the same call may be made again.
     """
 
     def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0, client: str | None = None) -> Hold:
@@ -73,7 +105,7 @@ class Ledger(Protocol):
         ...
 
     def settle(self, hold: Hold, amount: Amount) -> None:
-        """Turn a hold into what was really spent."""
+        """Turn a hold into what was really spent; only the first time counts."""
         ...
 
     def release(self, hold: Hold) -> None:
@@ -84,12 +116,18 @@ class Ledger(Protocol):
         """How things stand now in this window, for everybody or for one client."""
         ...
 
-    def change_cap(self, cap: Amount) -> None:
-        """From now on another cap; what is held and spent stays."""
+    def change_cap(self, cap: Amount | None, *, client: str | None = None) -> None:
+        """From now on another cap for all who use this ledger; what is held and spent stays.
+
+        With ``client``, that client's own cap, which None takes away.
+        """
         ...
 
-    def entries(self) -> Iterator[Entry]:
-        """Everything that ever happened, in order; its sums are the balance."""
+    def entries(self, *, after: int = 0, limit: int | None = None, newest: bool = False) -> Iterator[Entry]:
+        """What happened, in order; the sums of all entries are the balance.
+
+        Only entries with a number above ``after``, and at most ``limit`` of them; ``newest`` begins at the end.
+        """
         ...
 
     def close(self) -> None:
@@ -99,12 +137,21 @@ class Ledger(Protocol):
 
 def rounded_up(amount: Amount, name: str = "amount") -> int:
     """An amount in whole billionths; what is no whole number of them rounds up."""
-    return math.ceil(money(amount, name) * QUANTUM)
+    return math.ceil(_within_reach(amount, name) * QUANTUM)
 
 
 def rounded_down(amount: Amount, name: str = "cap") -> int:
     """The same for a cap, which rounds down."""
-    return math.floor(money(amount, name) * QUANTUM)
+    return math.floor(_within_reach(amount, name) * QUANTUM)
+
+
+def _within_reach(amount: Amount, name: str) -> Fraction:
+    exactly = money(amount, name)
+    if exactly > LARGEST:
+        raise InvalidInputError(
+            f"{name} must be at most {LARGEST} in a ledger, got {amount!s:.40}: count in a larger unit."
+        )
+    return exactly
 
 
 def amount_of(quanta: int) -> Decimal:
@@ -113,8 +160,23 @@ def amount_of(quanta: int) -> Decimal:
     return Decimal(f"{amount:f}")
 
 
-def lease_of(seconds: float) -> float:
-    """A positive number of seconds."""
+def lease_of(seconds: float) -> int:
+    """A positive number of seconds, in whole milliseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e12:
         raise InvalidInputError(f"lease_seconds must be a finite number > 0, got {seconds!s:.40}.")
-    return float(seconds)
+    return math.ceil(1000 * seconds)
+
+
+def name_of(text: str, name: str) -> str:
+    """A key, a client or a ledger's name, as every store can keep it."""
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST or "\0" in text or not _encodable(text):
+        raise InvalidInputError(f"{name} must be a text of 1 to {LONGEST} characters, got {text!r:.60}.")
+    return text
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

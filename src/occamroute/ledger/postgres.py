@@ -2,115 +2,121 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from occamroute._money import Amount
-from occamroute._optional import require
-from occamroute.errors import LedgerError
-from occamroute.ledger.sql import Run, SqlLedger, Statement
+from occamroute.ledger import postgres_statements as statements
+from occamroute.ledger.base import State, amount_of
+from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
+from occamroute.ledger.postgres_line import Line
 
 __all__ = ["PostgresLedger"]
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS occamroute_ledgers (
-    name TEXT PRIMARY KEY, cap BIGINT NOT NULL, time_window TEXT NOT NULL, clients TEXT NOT NULL, clock BIGINT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS occamroute_accounts (
-    ledger TEXT NOT NULL, scope TEXT NOT NULL, window_start BIGINT NOT NULL, held BIGINT NOT NULL,
-    spent BIGINT NOT NULL, PRIMARY KEY (ledger, scope, window_start)
-) WITH (fillfactor = 50);
-CREATE TABLE IF NOT EXISTS occamroute_holds (
-    ledger TEXT NOT NULL, hold_key TEXT NOT NULL, client TEXT, window_start BIGINT NOT NULL, amount BIGINT NOT NULL,
-    expires BIGINT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (ledger, hold_key)
-);
-CREATE INDEX IF NOT EXISTS occamroute_holds_due ON occamroute_holds (ledger, expires) WHERE state = 'held';
-CREATE TABLE IF NOT EXISTS occamroute_entries (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ledger TEXT NOT NULL, at BIGINT NOT NULL, event TEXT NOT NULL,
-    hold_key TEXT NOT NULL, client TEXT, window_start BIGINT NOT NULL, held BIGINT NOT NULL, spent BIGINT NOT NULL
-);
-"""
-# One number for all ledgers of a database: whoever has this lock is alone.
-LOCK = 0x6F6363616D
-# A replica that is stopped in the middle is cut off by the server, and its transaction undone.
-SETTINGS = "-c lock_timeout=5s -c statement_timeout=5s -c idle_in_transaction_session_timeout=2s"
+Row: TypeAlias = tuple[Any, ...]
+
+# Locks are by a ledger's number; this is nobody's, for making tables.
+NOBODY = 0
 
 
-class PostgresLedger(SqlLedger):
-    """A cap in a database that many machines reach; its clock is the only one."""
+class PostgresLedger(Bookkeeping):
+    """A cap in a database that many machines reach; its clock is the only one.
+
+    An operation is sent in one piece: begin, lock, one statement, commit. Where the connection breaks in the middle
+    it is made anew and the same is sent once more, which changes nothing that was already done.
+    """
 
     def __init__(
         self,
         address: str,
         cap: Amount | None,
         *,
-        window: str = "total",
+        window: str | None = None,
         clients: Mapping[str, Amount] | None = None,
         name: str = "default",
     ) -> None:
-        self._address = address
-        self._psycopg = require("psycopg", extra="postgres", what="a ledger in PostgreSQL")
-        self._place = self._psycopg.conninfo.conninfo_to_dict(address).get("host", "PostgreSQL")  # without its password
-        self._thread_lock = threading.Lock()
-        self._connection: Any = None
-        self._process: int | None = None
-        super().__init__(cap, window, clients, name)
+        self._line = Line(address)
+        self._id = NOBODY
+        super().__init__(self._line.place, cap, window, clients, name)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Run]:
-        if not self._thread_lock.acquire(timeout=5.0):
-            raise LedgerError(self._place, "another thread has kept it locked for too long")
-        try:
-            connection = self._open()
-            # Statements are sent together and the answers read together: fewer trips while the lock is held.
-            with self._errors(), connection.pipeline(), connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-                yield self._run
-        finally:
-            self._thread_lock.release()
+    def _begin(self, settings: Settings | None) -> Settings | None:
+        return self._line.talk(lambda connection: self._begun(connection, settings))
 
-    def _run(self, statements: Sequence[Statement], /) -> list[list[tuple[Any, ...]]]:
-        cursors = [
-            self._connection.execute(words.replace("?", "%s"), tuple(values), prepare=True)
-            for words, values in statements
-        ]
-        # In a pipeline a cursor knows that it has rows only once they are fetched.
-        rows = [words.startswith("SELECT") for words, _ in statements]
-        return [list(cursor.fetchall()) if asked else [] for cursor, asked in zip(cursors, rows, strict=True)]
+    def _begun(self, connection: Any, settings: Settings | None) -> Settings | None:
+        def run(statement: str, **values: Any) -> list[Row]:
+            cursor = connection.execute(statement, values)
+            return list(cursor.fetchall()) if cursor.description else []
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except self._psycopg.Error as error:
-            with suppress(self._psycopg.Error):
-                self._connection.close()
-            raise LedgerError(self._place, (str(error).strip().splitlines() or ["?"])[0].rstrip(".")) from error
+        with connection.transaction():
+            run(statements.LOCK, ledger=NOBODY)
+            # Who may not make tables can still use those that are there.
+            if run(statements.IS_THERE)[0][0] is None:
+                for statement in statements.SCHEMA:
+                    run(statement)
+            found = run(statements.FIND, name=self._name)
+            if not found and settings is None:
+                return None
+            if not found and settings is not None:
+                run(statements.BEGIN, name=self._name, format=FORMAT, cap=settings.cap, window=settings.window)
+                found = run(statements.FIND, name=self._name)
+                for client, cap in settings.clients.items():
+                    run(statements.SET_CLIENT, ledger=found[0][0], client=client, cap=cap)
+            self._id, form, cap, window = found[0]
+            self._checked_format(form)
+            return Settings(cap, window, dict(run(statements.CLIENTS, ledger=self._id)))
 
-    def _open(self) -> Any:
-        alive = self._connection is not None and not self._connection.closed and self._process == os.getpid()
-        if not alive:
-            try:
-                self._connection = self._psycopg.connect(
-                    self._address, autocommit=True, connect_timeout=5, options=SETTINGS
-                )
-            except self._psycopg.Error as error:
-                raise LedgerError(self._place, str(error).strip().splitlines()[0].rstrip(".")) from error
-            self._process = os.getpid()
-        return self._connection
+    def _reserve(self, wish: Wish) -> Reserved:
+        values = {
+            "key": wish.key, "amount": wish.amount, "lease": wish.lease, "client": wish.client, "maker": wish.maker,
+        }  # fmt: skip
+        _, available, amount, state, maker = self._operation(statements.RESERVE, values)
+        return Reserved(available) if state is None else Reserved(available, amount, state, maker)
 
-    def _create(self, run: Run) -> None:
-        for statement in filter(str.strip, SCHEMA.split(";")):
-            self._connection.execute(statement)
+    def _end(self, key: str, spent: int, state: State) -> bool:
+        _, found = self._operation(statements.END, {"key": key, "spent": spent, "state": state})
+        return found is not None
 
-    def _clock(self) -> Statement:
-        return "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", ()
+    def _operation(self, statement: str, values: Mapping[str, Any]) -> Row:
+        """The row that a statement gives, after leases that are over were expired."""
+        (row,) = self._changed((statement, {**values, "whatever": False}))
+        if row[0]:
+            (row,) = self._changed((statements.EXPIRE, {}), (statement, {**values, "whatever": True}))
+        return row
+
+    def _standing(self, client: str | None) -> Standing:
+        (row,) = self._asked(statements.STANDING, {"client": client})
+        while row[0]:
+            self._changed((statements.EXPIRE, {}))
+            (row,) = self._asked(statements.STANDING, {"client": client})
+        return Standing(*row[1:])
+
+    def _set_cap(self, cap: int | None, client: str | None) -> None:
+        change = statements.SET_CAP
+        if client is not None:
+            change = statements.DROP_CLIENT if cap is None else statements.SET_CLIENT
+        words = "none" if cap is None else str(amount_of(cap))
+        values = {"cap": cap, "client": client, "words": words}
+        self._changed((change, values), (statements.NOTE_CAP, values))
+
+    def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[Row]:
+        words = statements.NEWEST if newest else statements.ENTRIES
+        return self._line.ask(words, {"ledger": self._id, "after": after, "before": before, "limit": limit})
+
+    def _asked(self, statement: str, values: Mapping[str, Any]) -> list[Row]:
+        return self._there(self._line.ask(statement, {**values, "ledger": self._id}))
+
+    def _changed(self, *changes: tuple[str, Mapping[str, Any]]) -> list[Row]:
+        """Changes in one transaction, alone with this ledger; the rows of the last."""
+        lock = (statements.LOCK, {"ledger": self._id})
+        return self._there(
+            self._line.send(lock, *((words, {**values, "ledger": self._id}) for words, values in changes))
+        )
+
+    def _there(self, rows: list[Row]) -> list[Row]:
+        if not rows:
+            raise self._gone()
+        return rows
 
     def close(self) -> None:
         """Let go of the connection."""
-        with self._thread_lock:
-            if self._connection is not None:
-                self._connection.close()
+        self._line.close()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,151 +15,161 @@ from typing import Any
 import apsw
 
 from occamroute._money import Amount
-from occamroute.errors import LedgerError
-from occamroute.ledger.sql import Run, SqlLedger, Statement
+from occamroute.errors import InvalidInputError, LedgerError
+from occamroute.ledger.bookkeeping import PATIENCE, Settings
+from occamroute.ledger.embedded import EmbeddedLedger
 
-__all__ = ["SCHEMA", "SqliteLedger"]
+__all__ = ["SqliteLedger"]
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS occamroute_ledgers (
-    name TEXT PRIMARY KEY, cap INTEGER NOT NULL, time_window TEXT NOT NULL, clients TEXT NOT NULL,
-    clock INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS occamroute_accounts (
-    ledger TEXT NOT NULL, scope TEXT NOT NULL, window_start INTEGER NOT NULL, held INTEGER NOT NULL,
-    spent INTEGER NOT NULL, PRIMARY KEY (ledger, scope, window_start)
-);
-CREATE TABLE IF NOT EXISTS occamroute_holds (
-    ledger TEXT NOT NULL, hold_key TEXT NOT NULL, client TEXT, window_start INTEGER NOT NULL, amount INTEGER NOT NULL,
-    expires INTEGER NOT NULL, state TEXT NOT NULL, PRIMARY KEY (ledger, hold_key)
-);
-CREATE INDEX IF NOT EXISTS occamroute_holds_due ON occamroute_holds (ledger, expires) WHERE state = 'held';
-CREATE TABLE IF NOT EXISTS occamroute_entries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, ledger TEXT NOT NULL, at INTEGER NOT NULL, event TEXT NOT NULL,
-    hold_key TEXT NOT NULL, client TEXT, window_start INTEGER NOT NULL, held INTEGER NOT NULL, spent INTEGER NOT NULL
-);
-"""
-# Somebody who holds the lock for so long is stopped or dead slow; refusing is better than waiting on.
-PATIENCE = 5.0
+PREFIX = "sqlite:///"
+# Seconds between two looks at a lock that another process has.
+GLANCE = 0.001
+WORDS = {
+    apsw.BusyError: "another process has kept it locked for too long",
+    apsw.CantOpenError: "it cannot be opened, or its folder not written",
+    apsw.CorruptError: "it is damaged",
+    apsw.FullError: "the disk is full",
+    apsw.NotADBError: "it is no SQLite database",
+    apsw.ReadOnlyError: "it may not be written",
+}
+# The system cannot share open SQLite files with a forked child. It opens its own; these are never closed.
+_FORKED: list[Any] = []
+_OPENED: weakref.WeakSet[SqliteLedger] = weakref.WeakSet()
 
 
-class SqliteLedger(SqlLedger):
+class SqliteLedger(EmbeddedLedger):
     """A cap in a file.
 
-    SQLite's own waiting polls, and under load some clients wait for seconds. So writers queue at a lock on a file
-    beside the database first, which the system hands on fairly. That file is also the clock: the time that the file
-    system gives it is the same for all, whatever a process believes.
+    SQLite's own way of waiting looks ever more rarely at a lock, and under load some wait for seconds. Here everybody
+    looks about once in a millisecond, so that everybody's chance is the same. The clock is the file system's: the
+    time that it gives the file is the same for all, whatever a process believes.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        address: str,
         cap: Amount | None,
         *,
-        window: str = "total",
+        window: str | None = None,
         clients: Mapping[str, Amount] | None = None,
         name: str = "default",
     ) -> None:
-        self._path = Path(path)
-        self._thread_lock = threading.Lock()
-        self._process: int | None = None
+        path = address.removeprefix(PREFIX)
+        if not address.startswith(PREFIX) or not path or "\0" in path:
+            raise InvalidInputError(f"a ledger in a file has an address like {PREFIX}spend.db, got {address!r:.60}.")
+        self._path = Path(path).absolute()  # wherever the process goes later
+        self._file: tuple[int, int] | None = None
+        self._forget()
+        _OPENED.add(self)
+        super().__init__(path, cap, window, clients, name)
+
+    def _forget(self) -> None:
+        """Begin without a connection, at the start or in a forked child."""
+        _FORKED.append(self.__dict__.get("_connection"))
         self._connection: Any = None
-        self._lock_file = -1
-        super().__init__(cap, window, clients, name)
+        self._lock = threading.Lock()
+        self._deadline = 0.0
+
+    def _begin(self, settings: Settings | None) -> Settings | None:
+        if settings is None and not self._path.exists() and self._path.parent.is_dir():
+            return None  # asking for a ledger that is not there leaves no file behind
+        return super()._begin(settings)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Run]:
-        if not self._thread_lock.acquire(timeout=PATIENCE):
-            raise LedgerError(self._path, "another thread has kept it locked for too long")
+    def _alone(self) -> Iterator[Any]:
+        """The connection, for this thread only."""
+        asked = time.monotonic()
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise LedgerError(self._place, "another thread has kept it locked for too long")
         try:
-            self._open()
-            with _locked(self._lock_file, self._path), self._errors():
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._run
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    with suppress(apsw.Error):
-                        self._connection.execute("ROLLBACK")
-                    raise
+            self._deadline = asked + PATIENCE
+            if self._connection is None:
+                self._connection = self._connected()
+            yield self._connection
+        except (apsw.Error, OSError, OverflowError) as error:
+            raise LedgerError(self._place, _words(error)) from error
         finally:
-            self._thread_lock.release()
-
-    def _run(self, statements: Sequence[Statement], /) -> list[list[tuple[Any, ...]]]:
-        return [list(self._connection.execute(words, tuple(values))) for words, values in statements]
-
-    def _open(self) -> None:
-        if self._process == os.getpid():
-            return  # a forked child must not use its parent's connection
-        if not self._path.parent.is_dir():
-            raise LedgerError(self._path, f"the folder {self._path.parent} does not exist")
-        try:
-            with self._errors():
-                connection = apsw.Connection(str(self._path))
-                connection.set_busy_timeout(int(1000 * PATIENCE))
-                for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"):
-                    connection.execute(statement)
-            self._lock_file = os.open(f"{self._path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise LedgerError(self._path, error.strerror or str(error)) from error
-        self._connection, self._process = connection, os.getpid()
+            self._lock.release()
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
+        with self._alone() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._alone() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(apsw.Error):  # some errors have already rolled back
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _connected(self) -> Any:
+        if not self._path.parent.is_dir():
+            raise LedgerError(self._place, f"the folder {self._path.parent} does not exist")
+        known = self._file is not None
+        # Once it was there, a file that is gone is not begun anew: that would be another full cap.
+        flags = apsw.SQLITE_OPEN_READWRITE | (0 if known else apsw.SQLITE_OPEN_CREATE)
+        connection = apsw.Connection(str(self._path), flags=flags)
         try:
-            yield
-        except apsw.Error as error:
-            words = {"FullError": "the disk is full", "NotADBError": "it is no SQLite database"}
-            raise LedgerError(self._path, words.get(type(error).__name__, str(error))) from error
+            connection.set_busy_handler(self._wait)
+            connection.execute("PRAGMA synchronous=FULL")
+            while connection.pragma("journal_mode") != "wal":
+                with suppress(apsw.BusyError):  # somebody else is just doing it
+                    connection.execute("PRAGMA journal_mode=WAL")
+                    break
+                if not self._wait(0):
+                    raise LedgerError(self._place, WORDS[apsw.BusyError])
+            found = os.stat(self._path)
+            self._file = self._file or (found.st_dev, found.st_ino)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def _create(self, run: Run) -> None:
-        run([(SCHEMA, ())])
+    def _wait(self, _: int) -> bool:
+        """A moment, unless there were too many: whether to look at the lock again."""
+        if time.monotonic() > self._deadline:
+            return False
+        time.sleep(random.uniform(0.5, 1.5) * GLANCE)  # noqa: S311  # so that waiting ones do not march in step
+        return True
 
-    def _clock(self) -> Statement:
-        os.utime(self._lock_file)
-        return "SELECT ?", (os.fstat(self._lock_file).st_mtime_ns // 1_000_000,)
+    def _time(self) -> int:
+        try:
+            os.utime(self._path)
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise LedgerError(self._place, "the file was removed or replaced while it was open")
+        return found.st_mtime_ns // 1_000_000
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._thread_lock:
-            if self._process == os.getpid():
+        with self._lock:
+            if self._connection is not None:
                 self._connection.close()
-                os.close(self._lock_file)
-            self._process = None
+                self._connection = None
 
 
-@contextmanager
-def _locked(file: int, path: Path) -> Iterator[None]:
-    """The lock of a file, handed on in turn."""
-    try:
-        import fcntl
-    except ImportError:  # without it SQLite's own lock keeps the cap; only waiting is less fair
-        yield
-        return
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        _wait_for(file, path)
-    try:
-        yield
-    finally:
-        fcntl.lockf(file, fcntl.LOCK_UN)
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return next((words for kind, words in WORDS.items() if isinstance(error, kind)), str(error))
 
 
-def _wait_for(file: int, path: Path) -> None:
-    """Wait for the lock on a thread, since waiting itself cannot be given up."""
-    import fcntl
+def _forget_all() -> None:
+    for ledger in _OPENED:
+        ledger._forget()
 
-    got, given_up = threading.Event(), threading.Event()
 
-    def wait() -> None:
-        with suppress(OSError):
-            fcntl.lockf(file, fcntl.LOCK_EX)
-            got.set()
-            if given_up.is_set():
-                fcntl.lockf(file, fcntl.LOCK_UN)
-
-    threading.Thread(target=wait, name="occamroute-ledger", daemon=True).start()
-    if not got.wait(PATIENCE):
-        given_up.set()
-        raise LedgerError(path, "another process has kept it locked for too long")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

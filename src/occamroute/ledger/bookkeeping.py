@@ -1,0 +1,230 @@
+"""What is the same for every store: arguments are looked at, amounts become whole billionths and decimals again.
+
+A store knows five operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from occamroute._money import Amount
+from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, UnknownNameError
+from occamroute.ledger.base import (
+    Balance,
+    Entry,
+    Hold,
+    State,
+    amount_of,
+    lease_of,
+    name_of,
+    rounded_down,
+    rounded_up,
+)
+from occamroute.ledger.windows import Window, checked_window, window_end
+
+__all__ = ["FORMAT", "PATIENCE", "Bookkeeping", "Reserved", "Settings", "Standing", "Wish"]
+
+# Of the tables: a store of another format is refused.
+FORMAT = 1
+# Seconds. Who has not got its turn by then is refused: whoever is in its way is stopped, or dead slow.
+PATIENCE = 5.0
+# Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
+BLOCK = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a ledger was begun with: its cap, its window, the caps of clients."""
+
+    cap: int
+    window: Window
+    clients: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A reservation to be made; ``maker`` is a number that only this call has."""
+
+    key: str
+    amount: int
+    lease: int
+    client: str | None
+    maker: int
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The hold of a key, and the number of the call that made it; no ``state``: there is none, it did not fit."""
+
+    available: int
+    amount: int = 0
+    state: State | None = None
+    maker: int = 0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Held and spent under a cap in one window, and for a client its own (``own_cap`` None: it has none)."""
+
+    now: int
+    start: int
+    window: Window
+    cap: int
+    held: int
+    spent: int
+    own_cap: int | None = None
+    own_held: int = 0
+    own_spent: int = 0
+
+    @property
+    def available(self) -> int:
+        """What can still be reserved, below 0 where more was settled than held."""
+        everybody = self.cap - self.held - self.spent
+        return everybody if self.own_cap is None else min(everybody, self.own_cap - self.own_held - self.own_spent)
+
+
+class Bookkeeping(ABC):
+    """A ledger over a store that keeps whole numbers."""
+
+    def __init__(
+        self, place: Any, cap: Amount | None, window: str | None, clients: Mapping[str, Amount] | None, name: str
+    ) -> None:
+        self._place = place
+        self._name = name_of(name, "name")
+        wanted = None if window is None else checked_window(window)
+        caps = None if clients is None else {name_of(who, "client"): rounded_down(own) for who, own in clients.items()}
+        quanta = None if cap is None else rounded_down(cap)
+        begin = None if quanta is None else Settings(quanta, wanted or "total", caps or {})
+        try:
+            found = self._begin(begin)
+            if found is None:
+                raise InvalidInputError(f"there is no ledger {name!r} yet: a cap is needed to begin one.")
+            self._compare(found, quanta, wanted, caps)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} at {self._place}>"
+
+    def _compare(
+        self, found: Settings, cap: int | None, window: Window | None, clients: Mapping[str, int] | None
+    ) -> None:
+        """What is said anew must be what was said before."""
+        pairs: dict[str, tuple[Any, Any]] = {
+            "a cap": (amount_of(found.cap), None if cap is None else amount_of(cap)),
+            "a window": (found.window, window),
+            "clients' caps": (_said(found.clients), None if clients is None else _said(clients)),
+        }
+        for what, (before, now) in pairs.items():
+            if now is not None and before != now:
+                raise InvalidInputError(
+                    f"ledger {self._name!r} has {what} of {before}, it cannot be opened with {now}: "
+                    "open it without, or use change_cap."
+                )
+
+    @abstractmethod
+    def _begin(self, settings: Settings | None) -> Settings | None:
+        """Make the tables; the settings of the ledger of this name, begun with these if there was none."""
+
+    @abstractmethod
+    def _reserve(self, wish: Wish) -> Reserved:
+        """Hold the amount if it fits and its key is new; the hold that the key has now."""
+
+    @abstractmethod
+    def _end(self, key: str, spent: int, state: State) -> bool:
+        """Settle or release a hold that is not yet; whether there is such a hold."""
+
+    @abstractmethod
+    def _standing(self, client: str | None) -> Standing:
+        """Held and spent in the present window, after all leases that are over."""
+
+    @abstractmethod
+    def _set_cap(self, cap: int | None, client: str | None) -> None:
+        """Another cap for everybody or for a client."""
+
+    @abstractmethod
+    def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[tuple[Any, ...]]:
+        """Entries with numbers between, from one end or the other."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the store."""
+
+    def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0, client: str | None = None) -> Hold:
+        """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
+        who = None if client is None else name_of(client, "client")
+        # 63 bits, for databases have no unsigned numbers.
+        wish = Wish(name_of(key, "key"), rounded_up(amount), lease_of(lease_seconds), who, secrets.randbits(63))
+        found = self._reserve(wish)
+        if found.state is None:
+            raise BudgetExceededError(amount_of(wish.amount), amount_of(max(0, found.available)))
+        return Hold(key, amount_of(found.amount), found.state, fresh=found.maker == wish.maker)
+
+    def settle(self, hold: Hold, amount: Amount) -> None:
+        """Turn a hold into what was really spent; only the first time counts."""
+        self._finish(hold, rounded_up(amount), "settled")
+
+    def release(self, hold: Hold) -> None:
+        """Give a hold back: nothing was spent."""
+        self._finish(hold, 0, "released")
+
+    def _finish(self, hold: Hold, spent: int, state: State) -> None:
+        if not self._end(name_of(hold.key, "key"), spent, state):
+            raise UnknownNameError("hold", hold.key, ("those that were reserved here",))
+
+    def balance(self, client: str | None = None) -> Balance:
+        """How things stand now in this window, for everybody or for one client."""
+        found = self._standing(None if client is None else name_of(client, "client"))
+        cap, held, spent = found.cap, found.held, found.spent
+        if client is not None:
+            cap, held, spent = cap if found.own_cap is None else found.own_cap, found.own_held, found.own_spent
+        amounts = [amount_of(quanta) for quanta in (cap, held, spent, max(0, found.available))]
+        since, now, end = found.start / 1000, found.now / 1000, window_end(found.now, found.window)
+        return Balance(amounts[0], amounts[1], amounts[2], amounts[3], since, None if end is None else end / 1000, now)
+
+    def change_cap(self, cap: Amount | None, *, client: str | None = None) -> None:
+        """From now on another cap for everybody, or for a client (None: none of its own)."""
+        if cap is None and client is None:
+            raise InvalidInputError("cap must be a finite number ≥ 0, got None: only a client can be without.")
+        who = None if client is None else name_of(client, "client")
+        self._set_cap(None if cap is None else rounded_down(cap), who)
+
+    def entries(self, *, after: int = 0, limit: int | None = None, newest: bool = False) -> Iterator[Entry]:
+        """What happened, in order (``newest``: the last first); the sums of all entries are the balance."""
+        for number, name in ((after, "after"), (limit, "limit")):
+            if isinstance(number, bool) or not (number is None or (isinstance(number, int) and number >= 0)):
+                raise InvalidInputError(f"{name} must be a whole number ≥ 0, got {number!r:.40}.")
+        return self._entries(after, limit, newest)
+
+    def _entries(self, after: int, limit: int | None, newest: bool) -> Iterator[Entry]:
+        before = 2**62
+        left = 2**62 if limit is None else limit
+        while left > 0:
+            rows = self._block(after, before, min(left, BLOCK), newest)
+            yield from map(_entry, rows)
+            if len(rows) < min(left, BLOCK):
+                return
+            left -= len(rows)
+            after, before = (after, int(rows[-1][0])) if newest else (int(rows[-1][0]), before)
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(self._place, f"ledger {self._name!r} is not in it any more")
+
+    def _checked_format(self, found: int) -> None:
+        if found != FORMAT:
+            raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
+
+
+def _said(clients: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f"{client!r}: {amount_of(clients[client])}" for client in sorted(clients)) + "}"
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    number, at, event, key, client, window, held, spent = row
+    amounts = amount_of(int(held)), amount_of(int(spent))
+    return Entry(int(number), at / 1000, event, key, client, window / 1000, *amounts)

@@ -1,0 +1,242 @@
+"""The rules of a ledger on an SQLite database, in a file or in memory.
+
+Tables: ``occamroute_ledgers`` (cap, window, the latest moment seen), ``occamroute_clients`` (their caps),
+``occamroute_accounts`` (held and spent, by scope and window), ``occamroute_holds``, and ``occamroute_entries``, whose
+sums are the accounts. An operation changes four pages: one each of accounts, holds, holds by expiry, and entries.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from occamroute.ledger.base import State, amount_of
+from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
+from occamroute.ledger.windows import Window, window_start
+
+__all__ = ["EmbeddedLedger"]
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS occamroute_ledgers (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, format INTEGER NOT NULL, cap INTEGER NOT NULL,
+    time_window TEXT NOT NULL, clock INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS occamroute_clients (
+    ledger INTEGER NOT NULL, client TEXT NOT NULL, cap INTEGER NOT NULL, PRIMARY KEY (ledger, client)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS occamroute_accounts (
+    ledger INTEGER NOT NULL, scope TEXT NOT NULL, window_start INTEGER NOT NULL,
+    held INTEGER NOT NULL CHECK (held >= 0), spent INTEGER NOT NULL CHECK (spent >= 0),
+    PRIMARY KEY (ledger, scope, window_start)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS occamroute_holds (
+    ledger INTEGER NOT NULL, hold_key TEXT NOT NULL, client TEXT, window_start INTEGER NOT NULL,
+    amount INTEGER NOT NULL, expires INTEGER NOT NULL, state TEXT NOT NULL, maker INTEGER NOT NULL,
+    PRIMARY KEY (ledger, hold_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS occamroute_holds_due ON occamroute_holds (ledger, expires) WHERE state = 'held';
+CREATE TABLE IF NOT EXISTS occamroute_entries (
+    ledger INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL, event TEXT NOT NULL,
+    hold_key TEXT NOT NULL, client TEXT, window_start INTEGER NOT NULL, held INTEGER NOT NULL, spent INTEGER NOT NULL,
+    PRIMARY KEY (ledger, number)
+) STRICT, WITHOUT ROWID;
+"""
+# Everybody's account, beside those of clients, whose names are never empty.
+EVERYBODY = ""
+# Time may not run backwards, or a window would begin twice: the latest moment seen is written down this often.
+CLOCK_STEP = 1000
+# However many leases are over at once, no operation keeps others waiting for more than these.
+AT_ONCE = 1000
+
+FIND = "SELECT id, format, cap, time_window FROM occamroute_ledgers WHERE name = ?"
+BEGIN = "INSERT INTO occamroute_ledgers (name, format, cap, time_window, clock) VALUES (?, ?, ?, ?, 0)"
+CLIENTS = "SELECT client, cap FROM occamroute_clients WHERE ledger = ?"
+SET_CLIENT = "INSERT OR REPLACE INTO occamroute_clients (ledger, client, cap) VALUES (?, ?, ?)"
+DROP_CLIENT = "DELETE FROM occamroute_clients WHERE ledger = ? AND client = ?"
+SET_CAP = "UPDATE occamroute_ledgers SET cap = ? WHERE id = ?"
+SET_CLOCK = "UPDATE occamroute_ledgers SET clock = ? WHERE id = ?"
+MOMENT = (
+    "SELECT cap, time_window, clock, "
+    "(SELECT min(expires) FROM occamroute_holds WHERE ledger = ?1 AND state = 'held'), "
+    "(SELECT max(number) FROM occamroute_entries WHERE ledger = ?1) FROM occamroute_ledgers WHERE id = ?1"
+)
+ACCOUNT = "SELECT held, spent FROM occamroute_accounts WHERE ledger = ? AND scope = ? AND window_start = ?"
+OWN_CAP = "SELECT cap FROM occamroute_clients WHERE ledger = ? AND client = ?"
+HOLD = "SELECT client, window_start, amount, state, maker FROM occamroute_holds WHERE ledger = ? AND hold_key = ?"
+DUE = (
+    "SELECT hold_key, client, window_start, amount FROM occamroute_holds "
+    "WHERE ledger = ? AND state = 'held' AND expires <= ? ORDER BY expires LIMIT ?"
+)
+NEW_HOLD = "INSERT INTO occamroute_holds VALUES (?, ?, ?, ?, ?, ?, 'held', ?)"
+MARK = "UPDATE occamroute_holds SET state = ? WHERE ledger = ? AND hold_key = ?"
+ENTRY = "INSERT INTO occamroute_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+BOOK = (
+    "INSERT INTO occamroute_accounts VALUES (?, ?, ?, ?, ?) ON CONFLICT (ledger, scope, window_start) "
+    "DO UPDATE SET held = held + excluded.held"
+)
+REBOOK = (
+    "UPDATE occamroute_accounts SET held = held + ?, spent = spent + ? "
+    "WHERE ledger = ? AND scope = ? AND window_start = ?"
+)
+ENTRIES = (
+    "SELECT number, at, event, hold_key, client, window_start, held, spent FROM occamroute_entries "
+    "WHERE ledger = ? AND number > ? AND number < ? ORDER BY number LIMIT ?"
+)
+NEWEST = ENTRIES.replace("ORDER BY number", "ORDER BY number DESC")
+EVENTS: dict[State, str] = {"held": "reserve", "settled": "settle", "released": "release", "expired": "expire"}
+
+
+@dataclass
+class _Moment:
+    """Now, and what an operation must know of its ledger; ``last`` is the number of the last entry."""
+
+    now: int
+    start: int
+    window: Window
+    cap: int
+    latest: int
+    due: bool
+    last: int
+
+
+class EmbeddedLedger(Bookkeeping):
+    """A cap in an SQLite database; a store gives the connection, transactions and the time."""
+
+    _connection: Any
+    _id: int
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[None]:
+        """The connection is this thread's alone; nothing will be written."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[None]:
+        """A transaction that nobody else's change can come between; durable when it ends."""
+
+    @abstractmethod
+    def _time(self) -> int:
+        """The store's own time, in milliseconds since 1970."""
+
+    def _begin(self, settings: Settings | None) -> Settings | None:
+        with self._writing():
+            self._run(SCHEMA)
+            found = self._run(FIND, self._name)
+            if not found and settings is None:
+                return None
+            if not found and settings is not None:
+                self._run(BEGIN, self._name, FORMAT, settings.cap, settings.window)
+                found = self._run(FIND, self._name)
+                for client, cap in settings.clients.items():
+                    self._run(SET_CLIENT, found[0][0], client, cap)
+            self._id, form, cap, window = found[0]
+            self._checked_format(form)
+            return Settings(cap, window, dict(self._run(CLIENTS, self._id)))
+
+    def _reserve(self, wish: Wish) -> Reserved:
+        with self._writing():
+            moment = self._up_to_date()
+            standing = self._standing_at(moment, wish.client)
+            known = self._run(HOLD, self._id, wish.key)
+            if known:
+                *_, amount, state, maker = known[0]
+                return Reserved(standing.available, amount, state, maker)
+            if wish.amount > standing.available:
+                return Reserved(standing.available)
+            expires = moment.now + wish.lease
+            self._run(NEW_HOLD, self._id, wish.key, wish.client, moment.start, wish.amount, expires, wish.maker)
+            self._book(moment, "reserve", wish.key, wish.client, moment.start, wish.amount, 0)
+            return Reserved(standing.available, wish.amount, "held", wish.maker)
+
+    def _end(self, key: str, spent: int, state: State) -> bool:
+        with self._writing():
+            moment = self._up_to_date()
+            known = self._run(HOLD, self._id, key)
+            if known:
+                self._change(moment, key, known[0], spent, state)
+            return bool(known)
+
+    def _change(self, moment: _Moment, key: str, hold: tuple[Any, ...], spent: int, state: State) -> None:
+        client, start, amount, before, _ = hold
+        if before in ("held", "expired"):
+            was_held, was_spent = (amount, 0) if before == "held" else (0, amount)
+            self._run(MARK, state, self._id, key)
+            self._book(moment, EVENTS[state], key, client, start, -was_held, spent - was_spent)
+
+    def _standing(self, client: str | None) -> Standing:
+        with self._reading():
+            moment = self._moment()
+            standing = self._standing_at(moment, client)
+        while moment.due:
+            with self._writing():
+                moment = self._up_to_date()
+                standing = self._standing_at(moment, client)
+        return standing
+
+    def _set_cap(self, cap: int | None, client: str | None) -> None:
+        with self._writing():
+            moment = self._up_to_date()
+            if client is None:
+                self._run(SET_CAP, cap, self._id)
+            elif cap is None:
+                self._run(DROP_CLIENT, self._id, client)
+            else:
+                self._run(SET_CLIENT, self._id, client, cap)
+            self._book(moment, "cap", "none" if cap is None else str(amount_of(cap)), client, moment.start, 0, 0)
+
+    def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[tuple[Any, ...]]:
+        with self._reading():
+            return self._run(NEWEST if newest else ENTRIES, self._id, after, before, limit)
+
+    def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(statement, values))
+
+    def _moment(self) -> _Moment:
+        """The ledger as it is, at a time that is never before one seen earlier."""
+        clock = self._time()
+        found = self._run(MOMENT, self._id)
+        if not found:
+            raise self._gone()
+        cap, window, latest, first_due, last = found[0]
+        now = max(clock, latest)
+        due = first_due is not None and first_due <= now
+        return _Moment(now, window_start(now, window), window, cap, latest, due, last or 0)
+
+    def _up_to_date(self) -> _Moment:
+        """The same after leases that are over were expired; ``due`` if there were more than can be done at once."""
+        moment = self._moment()
+        if moment.due:
+            over = self._run(DUE, self._id, moment.now, AT_ONCE)
+            for key, client, start, amount in over:
+                self._change(moment, key, (client, start, amount, "held", 0), amount, "expired")
+            moment.due = len(over) == AT_ONCE
+        return moment
+
+    def _standing_at(self, moment: _Moment, client: str | None) -> Standing:
+        everybody = self._account(EVERYBODY, moment.start)
+        common = (moment.now, moment.start, moment.window, moment.cap, *everybody)
+        if client is None:
+            return Standing(*common)
+        own_cap = self._run(OWN_CAP, self._id, client)
+        return Standing(*common, own_cap[0][0] if own_cap else None, *self._account(client, moment.start))
+
+    def _account(self, scope: str, start: int) -> tuple[int, int]:
+        found = self._run(ACCOUNT, self._id, scope, start)
+        return (found[0][0], found[0][1]) if found else (0, 0)
+
+    def _book(
+        self, moment: _Moment, event: str, key: str, client: str | None, start: int, held: int, spent: int
+    ) -> None:
+        """Add an entry, and change the accounts that it counts in."""
+        moment.last += 1
+        self._run(ENTRY, self._id, moment.last, moment.now, event, key, client, start, held, spent)
+        for scope in (EVERYBODY,) if client is None else (EVERYBODY, client):
+            if event == "reserve":
+                self._run(BOOK, self._id, scope, start, held, 0)
+            elif held or spent:
+                self._run(REBOOK, held, spent, self._id, scope, start)
+        if moment.now >= moment.latest + CLOCK_STEP or window_start(moment.latest, moment.window) != moment.start:
+            self._run(SET_CLOCK, moment.now, self._id)
+            moment.latest = moment.now

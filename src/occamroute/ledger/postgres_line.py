@@ -1,0 +1,182 @@
+"""A line to a PostgreSQL server: never silent for long, and made anew when it breaks."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from occamroute._optional import require
+from occamroute.errors import InvalidInputError, LedgerError
+from occamroute.ledger.bookkeeping import PATIENCE
+
+__all__ = ["Line", "Step"]
+
+Step: TypeAlias = tuple[str, Mapping[str, Any]]
+Result = TypeVar("Result")
+
+SETTINGS = (
+    # The server gives up before this side does, so that its reason can be told.
+    "-c lock_timeout=4s -c statement_timeout=4s -c idle_in_transaction_session_timeout=4s "
+    # A statement must see what is there when it begins, not what was there before it had the lock.
+    "-c default_transaction_isolation=read\\ committed "
+    # All statements find their rows by an index: what was planned once, while tables were small, must not walk
+    # through them when they are large.
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off "
+    "-c jit=off"
+)
+# A server that went away without a word is noticed.
+KEEPALIVES = {"keepalives_idle": "2", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "4000"}
+# A forked child makes lines of its own; these are its parent's, and never closed by it.
+_FORKED: list[Any] = []
+_LINES: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+class Line:
+    """One connection, used by one thread at a time.
+
+    ``place`` is where it leads, without user and password, for the sentences of errors.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._psycopg = require("psycopg", extra="postgres", what="a ledger in PostgreSQL")
+        try:
+            known = self._psycopg.conninfo.conninfo_to_dict(address)
+        except self._psycopg.Error:
+            # Not a word of it is repeated: it may hold a password.
+            raise InvalidInputError(
+                "a ledger in PostgreSQL has an address like postgresql://user@host/database, this one cannot be read."
+            ) from None
+        options = f"{known.get('options', '')} {SETTINGS}".strip()
+        self._address = {"fallback_application_name": "occamroute", **KEEPALIVES, **known, "options": options}
+        self._secret = str(known.get("password") or "")
+        self.place = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
+        self._forget()
+        _LINES.add(self)
+
+    def _forget(self) -> None:
+        """Begin without a connection, at the start or in a forked child."""
+        _FORKED.append(self.__dict__.get("_connection"))
+        self._connection: Any = None
+        self._lock = threading.Lock()
+
+    def ask(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows of one statement that changes nothing."""
+        return self.talk(lambda connection: self._run(connection, (statement, values)).fetchall())
+
+    def send(self, *steps: Step) -> list[tuple[Any, ...]]:
+        """One transaction, sent in one piece; the rows of its last step."""
+        return self.talk(lambda connection: self._sent(connection, steps))
+
+    def _sent(self, connection: Any, steps: tuple[Step, ...]) -> list[tuple[Any, ...]]:
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            cursors = [self._run(connection, step) for step in steps]
+            connection.execute("COMMIT")
+        # Only now is it committed. A statement without rows to give has none.
+        return list(cursors[-1].fetchall()) if cursors[-1].description else []
+
+    def _run(self, connection: Any, step: Step) -> Any:
+        statement, values = step
+        # One width for all numbers, or each would be another prepared statement.
+        whole = self._psycopg.types.numeric.Int8
+        sent = {name: whole(value) if type(value) is int else value for name, value in values.items()}
+        return connection.execute(statement, sent, prepare=True)
+
+    def talk(self, work: Callable[[Any], Result]) -> Result:
+        """What ``work`` makes of the connection. If that breaks, work is done once more on a new one."""
+        deadline = time.monotonic() + PATIENCE
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise LedgerError(self.place, "another thread has kept it locked for too long")
+        try:
+            return self._tried(work, deadline)
+        except self._psycopg.Error as error:
+            raise LedgerError(self.place, self._words(error)) from error
+        finally:
+            self._lock.release()
+
+    def _tried(self, work: Callable[[Any], Result], deadline: float) -> Result:
+        try:
+            return self._done(work, deadline)
+        except self._psycopg.OperationalError as error:
+            if not _broken(error) or time.monotonic() > deadline:
+                raise
+        return self._done(work, deadline)
+
+    def _done(self, work: Callable[[Any], Result], deadline: float) -> Result:
+        connection = self._connected(deadline)
+        try:
+            return work(connection)
+        except BaseException:
+            # Whatever state it is in, the next one begins anew.
+            self._hang_up()
+            raise
+
+    def _connected(self, deadline: float) -> Any:
+        if self._connection is None or self._connection.closed:
+            left = max(1, math.ceil(deadline - time.monotonic()))
+            self._connection = _patient(self._psycopg).connect(
+                **{"connect_timeout": str(left), **self._address}, autocommit=True
+            )
+        self._connection.deadline = deadline
+        return self._connection
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _words(self, error: Exception) -> str:
+        if isinstance(error, self._psycopg.errors.LockNotAvailable):
+            return "another client has kept it locked for too long"
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        return words.replace(self._secret, "…") if self._secret else words
+
+    def close(self) -> None:
+        """Let go of the server."""
+        with self._lock:
+            self._hang_up()
+
+
+def _patient(psycopg: Any) -> Any:
+    """The class of connections, but with an end to their patience: a moment, their ``deadline``."""
+
+    class Patient(psycopg.Connection):  # type: ignore[misc]  # a class of an optional library
+        deadline = math.inf
+
+        def wait(self, steps: Any, *args: Any, **options: Any) -> Any:
+            late = psycopg.OperationalError("the server has not answered in time")
+            return super().wait(_until(self.deadline, steps, late), *args, **options)
+
+    return Patient
+
+
+def _until(deadline: float, steps: Generator[Any, Any, Any], late: Exception) -> Generator[Any, Any, Any]:
+    """The same steps, each of which waits for the server, as long as there is time."""
+    ready = None
+    while True:
+        try:
+            state = steps.send(ready)
+        except StopIteration as done:
+            return done.value
+        ready = yield state
+        if not ready and time.monotonic() > deadline:
+            raise late
+
+
+def _broken(error: Any) -> bool:
+    """Whether an error means that the connection is gone: a server that stops says so by a code."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _forget_all() -> None:
+    for line in _LINES:
+        line._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
