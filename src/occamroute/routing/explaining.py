@@ -22,6 +22,7 @@ def explained(decision: Decision) -> dict[str, Any]:
     snapshot, terms = decision.snapshot, decision.terms
     ids = snapshot.profile.ids
     other = runner_up(decision)
+    priced = decision.price < HIGHEST
     return {
         "id": decision.id,
         "at": decision.at,
@@ -29,8 +30,8 @@ def explained(decision: Decision) -> dict[str, Any]:
         "classifier": decision.name,
         "reason": decision.reason,
         "sentence": REASONS[decision.reason],
-        "cost": str(decision.cost),
-        "price": decision.price if decision.price < HIGHEST else None,
+        "cost": f"{decision.cost:f}",
+        "price": decision.price if priced else None,
         "features": decision.features.tolist(),
         "extractor": snapshot.guide.extractor,
         "snapshot": snapshot.id,
@@ -39,8 +40,8 @@ def explained(decision: Decision) -> dict[str, Any]:
                 "classifier": name,
                 "success": float(decision.success[option]),
                 "spread": float(decision.spread[option]),
-                "cost": str(snapshot.totals[option]),
-                "score": float(decision.scores[option]),
+                "cost": f"{snapshot.totals[option]:f}",
+                "score": float(decision.scores[option]) if priced else None,
                 "barred": name in terms.barred,
             }
             for option, name in enumerate(snapshot.names)

@@ -46,34 +46,40 @@ class Arrivals:
         self._turn(moment)
         self.seen += count
 
-    def remaining(self, moment: Moment) -> float:
-        """How many more are expected, at least one."""
+    def resume(self, used: float, moment: Moment) -> None:
+        """Begin where this share of the budget is used already: without an end in time, as many queries have come."""
+        if moment.until is None and self.given is not None:
+            self.seen = int(min(1.0, used) * self.given)
+
+    def remaining(self, moment: Moment, *, share: float = 1.0) -> float:
+        """How many more are expected, at least one; ``share`` is the part of all queries that is counted here."""
         self._turn(moment)
+        seen = self.seen / share
         if moment.until is None:
-            return self._by_number(self.given or 0.0)
+            return self._by_number(seen, self.given or 0.0)
         length = moment.until - moment.since
         left = max(0.0, (moment.until - moment.now) / length)
         watched = max(0.0, (moment.now - self._begun) / length)
         expected = self.given if self.given is not None else self.before
         if self.given is not None:
             promised = self.given * (moment.until - self._begun) / length
-            if BURST * max(self.given * watched, PRIOR_COUNT) < self.seen < promised:
-                return self._by_number(promised)
-        by_speed = self._by_speed(expected, watched, left)
+            if BURST * max(self.given * watched, PRIOR_COUNT) < seen < promised:
+                return self._by_number(seen, promised)
+        by_speed = self._by_speed(seen, expected, watched, left)
         return max(1.0, by_speed + math.sqrt(by_speed))
 
-    def _by_number(self, promised: float) -> float:
-        """What is left of a promised number; past it, as many again as came."""
-        if self.seen < promised:
-            return max(1.0, promised - self.seen, TAIL * promised)
-        return max(1.0, TAIL * promised, self.seen - promised)
+    def _by_number(self, seen: float, promised: float) -> float:
+        """What is left of a promised number; past it, as many again as came on top."""
+        if seen < promised:
+            return max(1.0, promised - seen, TAIL * promised)
+        return max(1.0, TAIL * promised, seen - promised)
 
-    def _by_speed(self, expected: float | None, watched: float, left: float) -> float:
+    def _by_speed(self, seen: float, expected: float | None, watched: float, left: float) -> float:
         if expected is None:
             # One query in a thousandth of a window is what an empty memory starts from.
-            return (1.0 + self.seen) / (1e-3 + watched) * left
+            return (1.0 + seen) / (1e-3 + watched) * left
         weight = max(PRIOR_COUNT, PRIOR_SHARE * expected)
-        return expected * (weight + self.seen) / (weight + expected * watched) * left
+        return expected * (weight + seen) / (weight + expected * watched) * left
 
     def _turn(self, moment: Moment) -> None:
         """Begin to count anew in a new window."""
@@ -85,16 +91,11 @@ class Arrivals:
 
 
 class Pace:
-    """Money a query, steered by what is left of the budget and by what queries really came to cost."""
+    """Who comes, and what queries really come to cost: both are learned on the way."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self.arrivals = arrivals
         self._meant = self._paid = 0.0
-
-    def rate(self, available: float, least: float, moment: Moment) -> float:
-        """What the next query may cost on average, ``least`` for every expected one being kept back."""
-        remaining = self.arrivals.remaining(moment)
-        return max(least, available / remaining)
 
     @property
     def off(self) -> float:

@@ -53,9 +53,9 @@ class Prices:
     def at(self, rate: float) -> Price:
         """The price at which a query costs ``rate`` on average; 0 where everything is affordable."""
         if rate >= self.costs[-1]:
-            return Price(0.0, 1.0)
+            return Price(0.0)
         if rate <= self.costs[0]:
-            return Price(HIGHEST, 0.0)
+            return Price(HIGHEST)
         step = int(np.searchsorted(self.costs, rate, side="right")) - 1
         low, high = self.costs[step], self.costs[step + 1]
         return Price(float(self.values[step]), float((rate - low) / (high - low)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from occamroute._money import Amount
@@ -17,6 +16,8 @@ __all__ = ["Standing", "Wallet"]
 
 # The ledger is asked at most this often how things stand; in between own holds are subtracted.
 SECONDS = 0.25
+# So many own queries tell what share of all queries comes here.
+ENOUGH = 20
 LEASE = 120.0
 
 
@@ -32,16 +33,18 @@ class Standing:
 class Wallet:
     """What is left of a budget, paced; safe for many threads.
 
-    Only the ledger decides whether money is there: what is kept here steers the price, and is refreshed often.
+    Only the ledger decides whether money is there: what is kept here steers the price, and is refreshed often. Others
+    may spend from the same budget: this one's share in what is spent is taken for its share in the queries.
     """
 
-    def __init__(self, ledger: Ledger, pace: Pace, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ledger: Ledger, pace: Pace, *, refresh_seconds: float = SECONDS) -> None:
         self.ledger = ledger
         self.pace = pace
-        self._clock = clock
+        self.refresh_seconds = refresh_seconds
         self._lock = threading.Lock()
         self._standing: Standing | None = None
         self._asked = 0.0
+        self._mine = self._before = self._everybody = 0.0
 
     def terms(self, snapshot: Snapshot, *, barred: frozenset[str] = frozenset(), paid: bool = False) -> Terms:
         """The terms on which the next query is decided; ``paid`` where its features already are."""
@@ -49,7 +52,7 @@ class Wallet:
         with self._lock:
             overhead = snapshot.overhead
             least = overhead + float(snapshot.costs.min())
-            remaining = self.pace.arrivals.remaining(standing.moment)
+            remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
             rate = max(least, standing.available / remaining)
             off = self.pace.off
             spare = max(0.0, standing.available - least * remaining)
@@ -60,7 +63,7 @@ class Wallet:
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
         with self._lock:
-            known, fresh = self._standing, self._clock() - self._asked < SECONDS
+            known, fresh = self._standing, time.monotonic() - self._asked < self.refresh_seconds
         if known is not None and fresh:
             return known
         return self._seen(self.ledger.balance())
@@ -91,13 +94,28 @@ class Wallet:
                 meant = snapshot.prices.cost_at(terms.price)
                 self.pace.learn(meant, float(snapshot.costs[decision.choice]))
 
+    def _share(self) -> float:
+        """About what share of all queries comes to this wallet."""
+        if self.pace.arrivals.seen < ENOUGH or self._everybody <= 0.0:
+            return 1.0
+        return min(1.0, max(1e-3, self._mine / self._everybody))
+
     def _less(self, amount: float) -> None:
         with self._lock:
+            self._mine += amount
             if self._standing is not None:
                 self._standing = replace(self._standing, available=max(0.0, self._standing.available - amount))
 
     def _seen(self, balance: Balance) -> Standing:
         moment = Moment(balance.now, balance.since, balance.until)
+        used = float(balance.held + balance.spent)
         with self._lock:
-            self._standing, self._asked = Standing(float(balance.cap), float(balance.available), moment), self._clock()
+            if self._standing is None:
+                self._before = used
+                self.pace.arrivals.resume(used / float(balance.cap) if balance.cap else 0.0, moment)
+            elif moment.since > self._standing.moment.since:
+                self._mine = self._before = 0.0
+            self._everybody = used - self._before
+            self._standing = Standing(float(balance.cap), float(balance.available), moment)
+            self._asked = time.monotonic()
             return self._standing

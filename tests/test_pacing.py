@@ -1,0 +1,147 @@
+"""Prices and paces: what a query may cost now, so that a budget lasts its window and is used up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from occamroute.routing.pacing import Arrivals, Moment, Pace
+from occamroute.routing.prices import HIGHEST, Price, Prices, choose
+
+DAY = 86_400.0
+
+
+def table(seed: int, rows: int, options: int, *, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    success = random.random((rows, options))
+    if levels:
+        success = np.round(success * levels) / levels
+    costs = np.sort(random.random(options))
+    costs[0] = 0.0 if seed % 2 else costs[0]
+    return success, costs
+
+
+@given(st.integers(0, 10_000), st.integers(1, 60), st.integers(1, 5), st.sampled_from([None, 2, 4]), st.floats(0, 1))
+@settings(deadline=None, max_examples=150)
+def test_a_price_makes_queries_cost_what_they_may(
+    seed: int, rows: int, options: int, levels: int | None, place: float
+) -> None:
+    """The rows that prices were made from cost on average what was asked for, ties bought by coins."""
+    success, costs = table(seed, rows, options, levels=levels)
+    prices = Prices.of(success, costs)
+    rate = prices.costs[0] + place * (prices.costs[-1] - prices.costs[0])
+    price = prices.at(rate)
+    low, high = (costs[choose(success, costs, price, np.full(rows, coin))].mean() for coin in (1.0, 0.0))
+    if price.value == HIGHEST:
+        assert low == high == pytest.approx(prices.costs[0])
+    elif price.value == 0.0:
+        assert low == pytest.approx(prices.costs[-1])
+    else:
+        assert low - 1e-9 <= rate <= high + 1e-9
+        assert low + price.share * (high - low) == pytest.approx(rate, abs=1e-7)
+    assert prices.cost_at(price) == pytest.approx(rate, abs=1e-9)
+
+
+@given(st.integers(0, 10_000), st.floats(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_higher_prices_buy_less(seed: int, value: float) -> None:
+    """What queries cost at a price falls with the price, and is what choosing at it gives."""
+    success, costs = table(seed, 40, 4)
+    prices = Prices.of(success, costs)
+    chosen = costs[choose(success, costs, Price(value), np.ones(40))].mean()
+    assert prices.cost_at(Price(value)) == pytest.approx(chosen, abs=1e-9)
+    assert prices.cost_at(Price(value * 1.1)) <= prices.cost_at(Price(value)) + 1e-12
+
+
+def test_without_money_everybody_gets_the_cheapest() -> None:
+    """At the highest price no estimate is worth a unit; at 0 the best is bought, of equals the cheapest."""
+    success, costs = np.array([[0.1, 1.0, 1.0]]), np.array([1e-9, 1.0, 2.0])
+    prices = Prices.of(success, costs)
+    assert choose(success, costs, prices.at(0.0), np.zeros(1)).tolist() == [0]
+    assert choose(success, costs, Price(0.0), np.ones(1)).tolist() == [1]
+
+
+def test_one_classifier_needs_no_price() -> None:
+    """A single classifier is always chosen."""
+    prices = Prices.of(np.full((3, 1), 0.5), np.array([2.0]))
+    for rate in (0.0, 2.0, 5.0):
+        assert choose(np.full((2, 1), 0.5), np.array([2.0]), prices.at(rate), np.array([0.0, 1.0])).tolist() == [0, 0]
+
+
+def test_a_number_counts_down_and_fades_out() -> None:
+    """Without an end in time the promised number counts down; spending fades out instead of ending."""
+    arrivals = Arrivals(1000)
+    moment = Moment(5.0)
+    assert arrivals.remaining(moment) == 1000
+    arrivals.add(600, moment)
+    assert arrivals.remaining(moment) == 400
+    arrivals.add(399, moment)
+    assert arrivals.remaining(moment) == 10
+    arrivals.add(1001, moment)
+    assert arrivals.remaining(moment) == 1000
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 2.0, 3.5])
+@pytest.mark.parametrize("given_number", [1000, None])
+def test_the_speed_of_arrivals_is_learned(times: float, given_number: int | None) -> None:
+    """Half or twice as many as promised are noticed long before the window ends."""
+    arrivals = Arrivals(given_number)
+    for number in range(int(1000 * times)):
+        arrivals.add(1, Moment(DAY * number / (1000 * times), 0.0, DAY))
+        if number == int(500 * times):
+            left = arrivals.remaining(Moment(DAY / 2, 0.0, DAY))
+            assert left == pytest.approx(500 * times, rel=0.2)
+
+
+def test_a_burst_is_no_rate() -> None:
+    """Promised queries that come all at once are still only as many as were promised."""
+    arrivals = Arrivals(1000)
+    for number in range(500):
+        arrivals.add(1, Moment(0.01 * number, 0.0, DAY))
+    assert arrivals.remaining(Moment(5.0, 0.0, DAY)) == pytest.approx(500, rel=0.01)
+
+
+def test_a_new_window_starts_anew_and_remembers_the_last() -> None:
+    """Without a promise, a window is expected to be like the one before it."""
+    arrivals = Arrivals()
+    for number in range(100):
+        arrivals.add(1, Moment(DAY * number / 100, 0.0, DAY))
+    assert arrivals.remaining(Moment(DAY, DAY, 2 * DAY)) == pytest.approx(100, rel=0.15)
+    assert arrivals.seen == 0
+
+
+def test_a_router_that_begins_late_counts_from_there() -> None:
+    """Beginning at noon is no sign that few queries come."""
+    arrivals = Arrivals(1000)
+    noon = Moment(DAY / 2, 0.0, DAY)
+    assert arrivals.remaining(noon) == pytest.approx(500, rel=0.06)
+    other = Arrivals()
+    for number in range(100):
+        other.add(1, Moment(DAY / 2 + number * DAY / 400, 0.0, DAY))
+    assert other.remaining(Moment(0.75 * DAY, 0.0, DAY)) == pytest.approx(100, rel=0.15)
+
+
+def test_others_queries_count_too() -> None:
+    """Where only a quarter of the queries comes here, four times as many are expected."""
+    arrivals = Arrivals(1000)
+    for number in range(125):
+        arrivals.add(1, Moment(DAY * number / 250, 0.0, DAY))
+    assert arrivals.remaining(Moment(DAY / 2, 0.0, DAY), share=0.25) == pytest.approx(500, rel=0.1)
+
+
+def test_costs_are_learned() -> None:
+    """Queries that cost twice what the profile says are noticed after some hundred; once is no proof."""
+    pace = Pace(Arrivals(10))
+    assert pace.off == 1.0
+    pace.learn(1.0, 2.0)
+    assert pace.off < 1.02
+    for _ in range(4000):
+        pace.learn(1.0, 2.0)
+    assert math.isclose(pace.off, 2.0, rel_tol=0.05)
+    for _ in range(100_000):
+        pace.learn(1.0, 1000.0)
+    assert pace.off == 4.0
