@@ -1,0 +1,1 @@
+"""The service: a router, and the classifiers behind it, over HTTP."""

@@ -1,0 +1,1 @@
+"""What the service answers, a family of endpoints a file."""
