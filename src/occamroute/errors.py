@@ -11,6 +11,7 @@ to a worker process and back::
     ├── BudgetTooSmallError (ValueError)    the budget cannot pay for one classifier per query
     ├── BudgetExceededError (RuntimeError)  a reservation does not fit under a ledger's cap
     ├── LedgerError (RuntimeError)          a ledger cannot be reached or written: nothing may be spent
+    ├── RepeatedKeyError (RuntimeError)     a request of this key is under way or was paid
     ├── JournalError (ValueError)           a journal is of another run, or another process is writing it
     ├── CallError (RuntimeError)            a classifier gave no answer
     │   ├── CallRefusedError                and nothing was charged: asking again later may help
@@ -34,6 +35,7 @@ __all__ = [
     "LedgerError",
     "MissingExtraError",
     "OccamError",
+    "RepeatedKeyError",
     "SolverError",
     "StorageError",
     "UnavailableError",
@@ -131,6 +133,19 @@ class LedgerError(OccamError, RuntimeError):
     def __str__(self) -> str:
         place, problem = self.args
         return f"the ledger {place} cannot be used, so nothing may be spent: {problem}."
+
+
+class RepeatedKeyError(OccamError, RuntimeError):
+    """A request under this key is under way elsewhere, or was paid before and its answer is not kept here.
+
+    ``args`` holds the key and the state of its hold in the ledger; nothing was spent now.
+    """
+
+    def __str__(self) -> str:
+        key, state = self.args
+        known = {"held": "is under way elsewhere", "released": "was tried too often, in vain"}
+        what = known.get(state, "was paid before, or may have been, and its answer is not kept here")
+        return f"a request under the key {key!r} {what}: nothing was spent now. Use another key to pay again."
 
 
 class JournalError(OccamError, ValueError):

@@ -110,6 +110,11 @@ class Breakers:
             elif began >= breaker.since:
                 breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
 
+    def rest(self, name: str, seconds: float) -> None:
+        """It asked to be left alone for so long."""
+        with self._lock:
+            self._of(name).open(self._clock(), min(self._longest, max(0.0, seconds)))
+
     def seconds_left(self, names: Iterable[str]) -> float | None:
         """In how many seconds the first of those that rest is tried again; None: none of them rests."""
         with self._lock:

@@ -105,7 +105,7 @@ def decide(
         raise BudgetExceededError(min(snapshot.totals), terms.available)
     costs = snapshot.costs
     choice = choose(np.where(open_to, success, -np.inf), costs, terms.price, coins)
-    if snapshot.novelty is None:
+    if snapshot.novelty is None or not distances.size:
         return choice, ["no_features"] * len(choice)
     new = snapshot.novelty.is_new(distances[:, 0])
     reasons: list[Reason] = ["best_value"] * len(choice)

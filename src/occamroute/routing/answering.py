@@ -1,0 +1,322 @@
+"""Answerer: one query in, one answer out, whatever fails; no money is spent that was not held before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import FloatArray, read_only
+from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, UnavailableError
+from occamroute.planning.combining import mixed
+from occamroute.pool import Pool
+from occamroute.purchasing.sources import sources_of
+from occamroute.purchasing.terms import content_hash
+from occamroute.routing.asking import Asker, Request, heard
+from occamroute.routing.batching import Asked
+from occamroute.routing.breakers import Breakers
+from occamroute.routing.decisions import Decision, decide, decision_id, next_best
+from occamroute.routing.errands import Call, Desk, summed
+from occamroute.routing.repeats import Claims, Repeats
+from occamroute.routing.router import Router
+
+__all__ = ["Answered", "Answerer", "Call"]
+
+# Seconds by which a hold outlives the request that it was made for, and that closing waits for calls under way.
+LEASE, CLOSING = 60.0, 30.0
+# Seconds that a decision may always take: what was paid for before it must not be lost for want of a moment.
+DECIDING = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """The answer to one query: its ``label``, ``probabilities`` (C,) and the ``classifier`` that gave it.
+
+    ``cost`` is everything that was charged for this query or may have been, features included; ``calls`` says for
+    what. ``decision`` is whom the query went to: another than the first choice where that one gave no answer.
+    """
+
+    decision: Decision
+    label: str
+    probabilities: FloatArray
+    classifier: str
+    cost: Decimal
+    calls: tuple[Call, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """What came of the decision, for JSON."""
+        return {"label": self.label, "classifier": self.classifier, **_bill(self.calls)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What is known of a query: features (1, d), None where they could not be had; the extractor's own answer (C,)."""
+
+    features: FloatArray | None
+    extractor: str | None = None
+    own: FloatArray | None = None
+
+
+class Answerer:
+    """Answers queries one by one: extracts features, has the router decide, and buys the answer from the pool.
+
+    Before each call the most that it can cost is held in the router's ledger, and afterwards what it did cost is
+    settled. A call that fails is tried again, at most ``attempts`` times in all, then the next best classifier is
+    asked, within ``deadline_seconds`` for the whole. Classifiers that keep failing rest (``breakers``), and the router
+    does not choose them meanwhile. Calls are made on at most ``workers`` threads.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        pool: Pool,
+        *,
+        workers: int = 32,
+        attempts: int = 3,
+        deadline_seconds: float = 30.0,
+        breakers: Breakers | None = None,
+        repeats: Repeats | None = None,
+    ) -> None:
+        _check(router, pool, workers, attempts, deadline_seconds)
+        self._router, self._pool, self._deadline = router, pool, float(deadline_seconds)
+        self._breakers = Breakers() if breakers is None else breakers
+        self._repeats = Repeats() if repeats is None else repeats
+        self._claims = Claims(router.ledger)
+        self._lease = LEASE + self._deadline
+        desk = Desk(
+            router.wallet, self._breakers, mean_cost=self._mean_cost, names=self._askable, lease_seconds=self._lease
+        )
+        self._asker = Asker(sources_of(pool), desk, self._breakers, workers=workers, attempts=attempts)
+        self._barring = threading.Lock()
+        self._barred: frozenset[str] = frozenset()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._bar()
+
+    async def classify(
+        self, query: Any, *, features: Any = None, client: str | None = None, key: str | None = None
+    ) -> Answered:
+        """The answer to one query; ``features`` that are given were paid for elsewhere.
+
+        The same ``key`` (of the same client) again gives the same answer, without another call or charge: from memory,
+        or ``RepeatedKeyError`` where the answer is not kept here. ``BudgetExceededError`` where no answer can be
+        afforded, ``UnavailableError`` with every reason where nobody gave one, ``LedgerError`` where the ledger cannot
+        be used: nothing is spent then.
+        """
+        if self._closed:
+            raise OccamError("nothing more can be asked: this is closed.")
+        queries = query[None] if isinstance(query, np.ndarray) else [query]
+        request = Request(queries, client, self._deadline)
+        if key is None:
+            return await self._answered(request, features)
+        future, mine = self._repeats.join((client, key), content_hash(queries))
+        if mine:
+            # On its own: whoever asks again after a broken connection gets what was paid for.
+            task = asyncio.get_running_loop().create_task(self._keyed(request, features, key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        answered: Answered = await asyncio.shield(asyncio.wrap_future(future))
+        return answered
+
+    def close(self, *, seconds: float = CLOSING) -> None:
+        """Take no more queries, wait at most so long for calls under way, which are settled, and end the threads."""
+        self._closed = True
+        self._asker.close(seconds)
+
+    def __enter__(self) -> Answerer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _keyed(self, request: Request, features: Any, key: str) -> None:
+        who = request.client, key
+        try:
+            hold = await self._asker.done(lambda: self._claims.take(who, lease_seconds=self._lease), request.left)
+            try:
+                answered = await self._answered(request, features)
+                self._repeats.keep(who, answered)
+            finally:
+                with suppress(Exception):  # the claim then ends by itself, as one that was paid
+                    await self._asker.done(lambda: self._claims.end(hold, paid=request.paid), LEASE)
+        except asyncio.CancelledError:
+            self._repeats.drop(who, OccamError("the request was called off."))
+            raise
+        except BaseException as error:  # noqa: BLE001  # those who wait hear of it
+            self._repeats.drop(who, error)
+
+    async def _answered(self, request: Request, features: Any) -> Answered:
+        self._bar()
+        seen = await self._seen(request, features)
+        decision = await self._decided(request, seen)
+        self._router.wallet.came(decision)
+        try:
+            made, own = await self._bought(request, decision, seen)
+        except BaseException as error:
+            self._tell(decision, {"error": str(error), **_bill(request.calls)})
+            raise
+        answered = self._answer(request, made, own, seen)
+        if made is not decision and self._router.receipts is not None:
+            self._router.receipts.add([made])
+        self._tell(made, answered.facts())
+        return answered
+
+    async def _seen(self, request: Request, given: Any) -> _Seen:
+        """The features of a query, as they were given, or extracted and paid for."""
+        extractor, snapshot = self._router.extractor, self._router.snapshot
+        if extractor is None:
+            return _Seen(self._router.checked(None))
+        if given is not None:
+            row = self._router.checked(given)
+            return _Seen(row, extractor, self._as_answer(row[0]) if extractor in self._pool.names else None)
+        if extractor not in self._asker.sources:
+            return _Seen(self._router.checked(None), extractor)  # which says that they are missing
+        ended = await self._asker.ask(request, extractor, least=float(min(snapshot.totals)))
+        found = None if ended is None else ended.probabilities if ended.features is None else ended.features
+        if ended is None or found is None:
+            return _Seen(None, extractor)
+        try:
+            row = self._router.checked(found.astype(np.float32))
+        except InvalidInputError as error:
+            request.note(extractor, error)
+            return _Seen(None, extractor, ended.probabilities)
+        return _Seen(row, extractor, ended.probabilities)
+
+    def _as_answer(self, features: FloatArray) -> FloatArray | None:
+        """Features that are probabilities of the pool's classes are their classifier's own answer."""
+        row = np.asarray(features, np.float64)
+        fits = row.size == len(self._pool.classes) and row.min() >= 0.0 and abs(float(row.sum()) - 1.0) < 1e-3
+        return row if fits else None
+
+    async def _decided(self, request: Request, seen: _Seen) -> Decision:
+        made: Future[Any] = Future()
+
+        def home(pairs: list[tuple[Asked, Any]]) -> None:
+            (_, result), *_ = pairs
+            if not made.set_running_or_notify_cancel():
+                return
+            if isinstance(result, BaseException):
+                made.set_exception(result)
+            else:
+                made.set_result(result)
+
+        seconds = max(DECIDING, request.left)
+        try:
+            if seen.features is None:
+                decision: Decision = await self._asker.done(lambda: self._without_features(request, seen), seconds)
+            else:
+                self._router.submit(Asked(seen.features, request.client, paid=True, home=home))
+                decision = await heard(made, seconds)
+        except TimeoutError:
+            request.note("router", f"no decision within {seconds:.3g} s")
+            raise self._nobody(request) from None
+        except BudgetExceededError as error:
+            request.broke = error
+            raise self._nobody(request) from error
+        request.id = decision.id
+        return decision
+
+    def _without_features(self, request: Request, seen: _Seen) -> Decision:
+        """Whom the query goes to by overall accuracies, since its features could not be had."""
+        snapshot, router = self._router.snapshot, self._router
+        # Nobody's answer is free now, and the extractor has just failed: what its answer costs is not known here.
+        barred = router.barred | ({seen.extractor} if seen.extractor is not None and seen.own is None else frozenset())
+        terms = router.wallet.terms(snapshot, barred=barred, paid=True)
+        coin, nothing = random.random(), np.empty((1, 0))  # noqa: S311  # a tie, no secret
+        success = snapshot.profile.accuracy
+        choice, reasons = decide(snapshot, success[None], nothing, terms, np.array([coin]))
+        made = Decision(
+            decision_id(), time.time(), int(choice[0]), reasons[0], snapshot, terms, coin, nothing[0], success,
+            nothing[0], nothing[0].astype(np.int64), request.client,
+        )  # fmt: skip
+        if router.receipts is not None:
+            router.receipts.add([made])
+        return made
+
+    async def _bought(self, request: Request, decision: Decision, seen: _Seen) -> tuple[Decision, FloatArray]:
+        """An answer of the first choice, or of the next best that gives one; in the end that paid with the features."""
+        names = decision.snapshot.names
+        for option in (decision.choice, *next_best(decision, [decision.choice])):
+            own = await self._own(request, names[option], seen)
+            if own is not None:
+                return (decision if option == decision.choice else decision.instead(option)), own
+        if seen.own is not None and seen.extractor in names:
+            return decision.instead(names.index(seen.extractor)), seen.own
+        raise self._nobody(request)
+
+    async def _own(self, request: Request, name: str, seen: _Seen) -> FloatArray | None:
+        """A classifier's own probabilities: those that the features came with, or bought ones."""
+        if name == seen.extractor and seen.own is not None:
+            return seen.own
+        if name not in self._asker.sources or not request.left:
+            return None
+        ended = await self._asker.ask(request, name)
+        self._bar()
+        return None if ended is None else ended.probabilities
+
+    def _answer(self, request: Request, decision: Decision, own: FloatArray, seen: _Seen) -> Answered:
+        share = decision.snapshot.guide.shares.get(decision.name, 0.0)
+        if share and seen.own is not None and decision.name != seen.extractor:
+            own = mixed(seen.own[None], own[None], share)[0]
+        label = self._pool.classes[int(own.argmax())]
+        calls = tuple(request.calls)
+        return Answered(decision, label, read_only(own), decision.name, summed(calls), calls)
+
+    def _nobody(self, request: Request) -> OccamError:
+        """Why there is no answer: only for want of money, or everything that went wrong."""
+        if request.broke is not None and not request.reasons:
+            return request.broke
+        reasons = [*request.reasons, *([] if request.broke is None else [str(request.broke).rstrip(".")])]
+        wait = self._breakers.seconds_left(self._router.names)
+        return UnavailableError(f"no classifier answered: {'; '.join(reasons) or 'time is up'}", wait)
+
+    def _tell(self, decision: Decision, facts: dict[str, Any]) -> None:
+        if self._router.receipts is not None:
+            self._router.receipts.outcome(decision.id, facts)
+
+    def _bar(self) -> None:
+        """Keep the router from choosing those that rest, or that are not in the pool; what others barred stays so."""
+        with self._barring:
+            others = self._router.barred - self._barred
+            missing = frozenset(self._router.names) - set(self._pool.names)
+            mine = missing | self._breakers.resting(self._askable(others))
+            if mine != self._barred:
+                self._router.barred, self._barred = others | mine, mine
+
+    def _askable(self, barred: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        return tuple(name for name in self._router.names if name in self._pool.names and name not in barred)
+
+    def _mean_cost(self, name: str) -> Any:
+        profile = self._router.snapshot.profile
+        if name in profile.names:
+            return float(profile.mean_costs[profile.names.index(name)])
+        return profile.extraction_costs[name]
+
+
+def _bill(calls: Sequence[Call]) -> dict[str, Any]:
+    return {"cost": str(summed(calls)), "calls": [{**asdict(call), "cost": str(call.cost)} for call in calls]}
+
+
+def _check(router: Any, pool: Any, workers: Any, attempts: Any, deadline: Any) -> None:
+    if not isinstance(router, Router) or not isinstance(pool, Pool):
+        found = f"{type(router).__name__} and {type(pool).__name__}"
+        raise InvalidInputError(f"a router and a pool are needed to answer, got {found}.")
+    for name, number in (("workers", workers), ("attempts", attempts)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidInputError(f"{name} must be a whole number ≥ 1, got {number!r}.")
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < 1e6:
+        raise InvalidInputError(f"deadline_seconds must be a number above 0, got {deadline!r}.")
+    if not set(router.names) & set(pool.names):
+        raise InvalidInputError(f"none of the router's classifiers is in the pool: {', '.join(router.names)}.")
+    classes = router.snapshot.profile.classes
+    if classes is not None and classes != pool.classes:
+        raise InvalidInputError("the pool's classes are not the profile's, or in another order.")

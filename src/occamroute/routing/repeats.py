@@ -1,0 +1,119 @@
+"""Requests that come again under the same key: one answer, paid once, here and wherever the ledger is shared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeAlias
+
+from occamroute.errors import InvalidInputError, RepeatedKeyError
+from occamroute.ledger import Hold, Ledger
+
+__all__ = ["Claims", "Repeats"]
+
+# Whose request, and its key.
+Who: TypeAlias = tuple[str | None, str]
+
+LOG = logging.getLogger("occamroute")
+LONGEST_KEY = 200
+# Answers that are kept, and for how many seconds.
+KEPT, KEPT_SECONDS = 4096, 3600.0
+# So often may a key be tried again after attempts that cost nothing.
+CLAIMS = 20
+
+
+class _Kept(NamedTuple):
+    about: str
+    answer: Future[Any]
+    since: float
+
+
+class Repeats:
+    """Answers by key, as long as they are kept; requests under one key at the same time share one; for many threads."""
+
+    def __init__(
+        self, *, most: int = KEPT, seconds: float = KEPT_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most, self._seconds, self._clock = most, seconds, clock
+        self._lock = threading.Lock()
+        self._under_way: dict[Who, _Kept] = {}
+        self._kept: OrderedDict[Who, _Kept] = OrderedDict()
+
+    def join(self, who: Who, about: str) -> tuple[Future[Any], bool]:
+        """The answer under a key, there or to come; whether it is for the caller to make it (``keep`` or ``drop``).
+
+        ``about`` says what is asked: the same key cannot stand for something else.
+        """
+        check_key(who[1])
+        with self._lock:
+            self._forget()
+            found = self._under_way.get(who) or self._kept.get(who)
+            if found is None:
+                self._under_way[who] = _Kept(about, Future(), self._clock())
+                return self._under_way[who].answer, True
+        if found.about != about:
+            raise InvalidInputError(f"the key {who[1]!r} was used for another query: take a new one for each.")
+        return found.answer, False
+
+    def keep(self, who: Who, answer: Any) -> None:
+        """The answer is there."""
+        with self._lock:
+            made = self._under_way.pop(who)
+            self._kept[who] = made._replace(since=self._clock())
+        made.answer.set_result(answer)
+
+    def drop(self, who: Who, error: BaseException) -> None:
+        """There is none; those who wait hear why, and the next one tries again."""
+        with self._lock:
+            made = self._under_way.pop(who, None)
+        if made is not None:
+            made.answer.set_exception(error)
+
+    def _forget(self) -> None:
+        oldest = self._clock() - self._seconds
+        while self._kept and (len(self._kept) > self._most or next(iter(self._kept.values())).since < oldest):
+            self._kept.popitem(last=False)
+
+
+class Claims:
+    """A hold of nothing under each key: whoever makes it may pay, everybody else who shares the ledger may not.
+
+    It is released only after an attempt that cost nothing; then the key may be tried again.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def take(self, who: Who, *, lease_seconds: float) -> Hold:
+        """The claim, or ``RepeatedKeyError``."""
+        client, key = who
+        digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:40]
+        for number in range(CLAIMS):
+            hold = self._ledger.reserve(0, key=f"key/{digest}/{number}", lease_seconds=lease_seconds, client=client)
+            if hold.fresh:
+                return hold
+            if hold.state != "released":
+                break
+        raise RepeatedKeyError(key, hold.state)
+
+    def end(self, hold: Hold, *, paid: bool) -> None:
+        """Say whether anything was, or may have been, paid."""
+        try:
+            if paid:
+                self._ledger.settle(hold, 0)
+            else:
+                self._ledger.release(hold)
+        except Exception as error:  # noqa: BLE001  # the claim then ends by itself, as one that was paid
+            LOG.warning("the claim %s stays until its lease is over: %s", hold.key, error)
+
+
+def check_key(key: Any) -> None:
+    """Refuses what is no key."""
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+        raise InvalidInputError(f"key must be a text of 1 to {LONGEST_KEY} characters, got {key!r:.60}.")
