@@ -11,9 +11,11 @@ from occamroute.cli.classify import classify, execute
 from occamroute.cli.compare import compare
 from occamroute.cli.demo import demo
 from occamroute.cli.frontier import frontier
+from occamroute.cli.keys import keys
 from occamroute.cli.plan import plan
 from occamroute.cli.pool import pool
 from occamroute.cli.profile import profile
+from occamroute.cli.serve import serve
 from occamroute.cli.study import study
 from occamroute.cli.verify import verify
 
@@ -54,3 +56,5 @@ app.command()(compare)
 app.command()(classify)
 app.command()(execute)
 app.command()(verify)
+app.command()(serve)
+app.add_typer(keys, name="keys")

@@ -15,6 +15,7 @@ from occamroute.errors import (
     InvalidInputError,
     LedgerError,
     OccamError,
+    RepeatedKeyError,
     StorageError,
     UnknownNameError,
 )
@@ -43,7 +44,7 @@ CODES: dict[str, Code] = {
     "no_pool": Code(404, "The service was started without a pool: it only routes."),
     "method_not_allowed": Code(405, "This address takes other methods."),
     "in_progress": Code(409, "A request with this Idempotency-Key is still under way."),
-    "key_reused": Code(409, "This Idempotency-Key was used for another query."),
+    "repeated_key": Code(409, "A request with this Idempotency-Key was paid before, and its answer is not kept."),
     "budget_too_small": Code(409, "The budget cannot pay for one answer to every query."),
     "conflict": Code(409, "The change does not fit the rows and classifiers that are there."),
     "too_large": Code(413, "The body is larger than the service takes."),
@@ -113,7 +114,7 @@ class ProblemError(Exception):
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
 
 
-def problem_for(error: BaseException, *, until_window_ends: float | None = None) -> ProblemError | None:
+def problem_for(error: BaseException) -> ProblemError | None:
     """What a caller is told about an error; None where it is a fault of the service.
 
     Errors about the inside (where the ledger is, what a classifier replied) are not quoted: they may name hosts,
@@ -122,13 +123,15 @@ def problem_for(error: BaseException, *, until_window_ends: float | None = None)
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, BudgetExceededError):
-        return ProblemError("budget_exhausted", str(error), retry_after=until_window_ends)
+        return ProblemError("budget_exhausted", str(error))
     if isinstance(error, LedgerError):
         return ProblemError("ledger_unavailable", retry_after=5)
     if isinstance(error, StorageError):
         return ProblemError("storage_unavailable", retry_after=5)
     if isinstance(error, CallError):
-        return ProblemError("no_classifier_answered")
+        return ProblemError("no_classifier_answered", retry_after=error.retry_after)
+    if isinstance(error, RepeatedKeyError):
+        return ProblemError("in_progress", retry_after=1) if error.args[1] == "held" else ProblemError("repeated_key")
     if isinstance(error, BudgetTooSmallError):
         return ProblemError("budget_too_small", str(error))
     if isinstance(error, UnknownNameError):

@@ -1,0 +1,91 @@
+"""occamroute serve: the router, and the pool behind it, over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from occamroute.cli._inputs import Seed, load_profile
+
+if TYPE_CHECKING:
+    from occamroute.serving.service import Service
+
+__all__ = ["serve"]
+
+StateFolder = Annotated[Path, typer.Option(help="Folder for the ledger, receipts, keys and changes.")]
+
+
+def serve(
+    profile: Annotated[str, typer.Option(help="A saved profile (.parquet), or the name of a shipped one: cifar10.")],
+    pool: Annotated[str | None, typer.Option(help="The pool file; without one the service only routes.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="What may be spent in each window; not needed where the ledger exists.")
+    ] = None,
+    window: Annotated[str | None, typer.Option(help="total, hour, day or month (UTC); by default day.")] = None,
+    arrivals: Annotated[
+        float | None, typer.Option(min=1, help="Queries expected in a window; learned where it has an end.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="sqlite:///FILE or postgresql://…; by default a file in the state folder.")
+    ] = None,
+    state: StateFolder = Path("occamroute-state"),
+    host: Annotated[
+        str, typer.Option(help="Where to listen; others than this machine only once a key exists.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8080,
+    extractor: Annotated[
+        str, typer.Option(help="Whose features are looked at: a name, none, or auto (chosen on held-out rows).")
+    ] = "auto",
+    combine: Annotated[bool, typer.Option(help="Combine answers with the extractor's where that is better.")] = True,
+    queries: Annotated[
+        str | None,
+        typer.Option(help="What queries may be: text, numbers, bytes, with commas; by default what is safe."),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when requests are answered.")] = False,
+) -> None:
+    """Serve decisions, and with a pool answers, over HTTP; `occamroute keys` makes keys for it."""
+    from occamroute._optional import require
+
+    for module in ("uvicorn", "fastapi", "httptools"):
+        require(module, extra="serve", what="a service")
+    from occamroute._money import money_from_text
+    from occamroute.pool_files.reading import read_pool
+    from occamroute.serving.running import Options, run
+
+    options = Options(
+        budget=None if budget is None else money_from_text(budget),
+        window=window or ("day" if budget is not None else None),
+        arrivals=arrivals,
+        ledger=ledger,
+        state=state,
+        host=host,
+        port=port,
+        extractor=None if extractor == "none" else extractor,
+        combine=combine,
+        queries=None if queries is None else [form.strip() for form in queries.split(",")],
+        seed=seed,
+    )
+    known = load_profile(profile)
+    members = None if pool is None else read_pool(pool, classes=known.classes)
+
+    run(known, members, options, told=_say_as_json if as_json else _say)
+
+
+def _say_as_json(address: str, service: Service) -> None:
+    import json
+    import os
+
+    names = list(service.router.names)
+    line = {"address": address, "process": os.getpid(), "classifiers": names, "keys": len(service.keys)}
+    typer.echo(json.dumps(line))
+
+
+def _say(address: str, service: Service) -> None:
+    router = service.router
+    looked_at = "no features" if router.extractor is None else f"the features of {router.extractor}"
+    typer.echo(f"occamroute serves {len(router.names)} classifiers at {address}, by {looked_at}; {address}/docs")
+    if service.open:
+        typer.echo("There is no key: every program of this machine may ask. Make one with occamroute keys add.")

@@ -1,0 +1,71 @@
+"""Who asks, and whether they may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from occamroute.serving.keys import SCOPES, Key, Keys, Scope
+from occamroute.serving.problems import ProblemError
+
+__all__ = ["Caller", "admitted", "is_loopback"]
+
+BEARER = b"bearer "
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: the client that decisions and money are booked to (None: nobody in particular), and its scopes."""
+
+    client: str | None
+    scopes: frozenset[str]
+
+    @property
+    def admin(self) -> bool:
+        """Whether everything of everybody is theirs to see and to change."""
+        return "admin" in self.scopes
+
+    def owns(self, client: str | None) -> bool:
+        """Whether a decision of that client is theirs."""
+        return self.admin or client == self.client
+
+
+ANYBODY = Caller(None, frozenset(SCOPES))
+
+
+def admitted(
+    keys: Keys, scope: Scope | None, authorization: bytes | None, host: bytes | None, *, loopback: bool
+) -> Caller:
+    """The caller, if the key that they show has the scope (None: any); else the problem.
+
+    Without any key a service on loopback is open to all programs of the machine. Not to web pages in its browsers: they
+    reach it under a name that its owner chose, which is refused.
+    """
+    if not len(keys) and loopback:
+        if host is not None and not is_loopback(_host_name(host)):
+            raise ProblemError("foreign_host")
+        return ANYBODY
+    key = _shown(keys, authorization)
+    if key is None:
+        raise ProblemError("unauthenticated")
+    if scope is not None and not key.allows(scope):
+        raise ProblemError("forbidden", f"the key lacks the scope {scope!r}.")
+    return Caller(key.client, frozenset(key.scopes))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    return host.lower() in LOOPBACK or host.startswith("127.")
+
+
+def _shown(keys: Keys, authorization: bytes | None) -> Key | None:
+    if authorization is None or authorization[:7].lower() != BEARER:
+        return None
+    return keys.find(authorization[7:].strip())
+
+
+def _host_name(host: bytes) -> str:
+    name = host.decode("latin-1")
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0]

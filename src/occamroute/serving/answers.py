@@ -1,0 +1,51 @@
+"""Answers that are bought for requests, whichever protocol they came by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from occamroute.errors import BudgetExceededError, InvalidInputError
+from occamroute.serving.operations import Call
+from occamroute.serving.problems import ProblemError
+from occamroute.serving.queries import Form
+
+if TYPE_CHECKING:
+    from occamroute.routing.answering import Answered
+
+__all__ = ["MODEL", "PROBLEMS", "classified", "headers_of"]
+
+MODEL = "occam-auto"
+PROBLEMS = (
+    "no_pool",
+    "in_progress",
+    "repeated_key",
+    "budget_exhausted",
+    "no_classifier_answered",
+    "ledger_unavailable",
+)
+
+
+async def classified(call: Call, form: Form, query: Any, *, features: Any = None, key: str | None = None) -> Answered:
+    """The answer to a query of the caller."""
+    service = call.service
+    if service.answerer is None:
+        raise ProblemError("no_pool")
+    if form not in service.forms:
+        allowed = ", ".join(sorted(service.forms))
+        raise InvalidInputError(f"queries of this service are {allowed}, got {form}.")
+    try:
+        answered = await service.answerer.classify(query, features=features, client=call.caller.client, key=key)
+    except BudgetExceededError as error:
+        raise await service.exhausted(error) from None
+    service.metrics.decisions[answered.decision.name, answered.decision.reason] += 1
+    return answered
+
+
+def headers_of(answered: Answered) -> dict[str, str]:
+    """Who answered, for how much, by which decision."""
+    return {
+        "x-occam-model": quote(answered.classifier, safe=" !#$&'()*+,-./:;<=>?@[]^_`{|}~"),
+        "x-occam-cost": str(answered.cost),
+        "x-occam-decision": answered.decision.id,
+    }

@@ -1,0 +1,171 @@
+"""The OpenAPI document, as exact as the service is: how many features, which classifiers, whether keys count."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from occamroute.serving.problems import CODES
+from occamroute.serving.service import Service
+
+__all__ = ["document", "document_bytes", "page"]
+
+SECURITY = "key"
+PROBLEM = {
+    "title": "Problem",
+    "description": "What is wrong (RFC 9457); programs look at the code.",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "enum": sorted(CODES)},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"at": {"type": "string"}, "problem": {"type": "string"}}},
+        },
+        "error": {"description": "The same for clients of other protocols."},
+    },
+}
+
+
+def document_bytes(app: FastAPI) -> bytes:
+    """The document as JSON, made again only when the service has changed."""
+    service: Service = app.state.service
+    stamp = (service.router.snapshot.id, service.open)
+    known: tuple[Any, bytes] | None = getattr(app.state, "document", None)
+    if known is None or known[0] != stamp:
+        known = (stamp, json.dumps(document(app)).encode())
+        app.state.document = known
+    return known[1]
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of an application as it stands."""
+    service: Service = app.state.service
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = made["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["Problem"] = PROBLEM
+    _say_features(schemas, service)
+    _say_rows(schemas, service)
+    _say_queries(schemas, service)
+    made["components"]["securitySchemes"] = {
+        SECURITY: {"type": "http", "scheme": "bearer", "description": "A key made by `occamroute keys add`."}
+    }
+    for operations in made["paths"].values():
+        for operation in operations.values():
+            _say_security(operation, service)
+            _say_headers(operation)
+    return made
+
+
+def _say_security(operation: dict[str, Any], service: Service) -> None:
+    if "x-scope" in operation and not service.open:
+        operation["security"] = [{SECURITY: []}]
+    if "x-scope" in operation and operation["x-scope"] is None:
+        operation["x-scope"] = "any"
+
+
+def _say_headers(operation: dict[str, Any]) -> None:
+    headers = {"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After"}
+    for status, header in headers.items():
+        if status in operation["responses"]:
+            operation["responses"][status]["headers"] = {header: {"schema": {"type": "string"}}}
+
+
+def _say_features(schemas: dict[str, Any], service: Service) -> None:
+    width = service.router.snapshot.width
+    for name in ("RouteRequest", "PlanRequest"):
+        properties, required = schemas[name]["properties"], schemas[name].setdefault("required", [])
+        if width == 0:
+            properties["features"] = {"type": "null", "description": "No features are looked at."}
+            if name == "PlanRequest":
+                properties["queries"] = {"type": "integer", "minimum": 1, "maximum": service.limits.rows}
+                required.append("queries")
+            continue
+        properties.pop("queries", None)
+        _drop_null(properties["features"])
+        required.append("features")
+        rows = properties["features"]["anyOf"][0]
+        if name == "PlanRequest":
+            rows.update(minItems=1, maxItems=service.limits.rows)
+            rows = rows["items"]
+        rows.update(minItems=width, maxItems=width)
+    if width:
+        rows = schemas["ClassifyRequest"]["properties"]["features"]["anyOf"][0]
+        rows.update(minItems=width, maxItems=width)
+    else:
+        schemas["ClassifyRequest"]["properties"].pop("features")
+
+
+def _say_rows(schemas: dict[str, Any], service: Service) -> None:
+    profile = service.router.snapshot.profile
+    share = {"type": "number", "minimum": 0, "maximum": 1}
+    row = schemas["Row"]["properties"]
+    row["success"] = {
+        "type": "object", "properties": dict.fromkeys(profile.names, share), "required": list(profile.names),
+    }  # fmt: skip
+    number = {"type": "number", "minimum": -3e38, "maximum": 3e38}
+    tables = {
+        name: {"type": "array", "items": number, "minItems": table.shape[1], "maxItems": table.shape[1]}
+        for name, table in profile.feature_sets.items()
+    }
+    row["features"] = (
+        {"type": "object", "properties": tables, "required": list(tables)}
+        if len(tables) > 1
+        else next(iter(tables.values()))
+    )
+    for what, known in (("label", profile.labels), ("group", profile.groups)):
+        if known is None:
+            row[what] = {"type": "null"}
+            continue
+        row[what] = {"type": "string"} if known.dtype.kind == "U" else {"type": "integer"}
+        if what == "label" and known.dtype.kind != "U" and profile.classes is not None:
+            row[what] |= {"minimum": 0, "maximum": len(profile.classes) - 1}
+        schemas["Row"].setdefault("required", []).append(what)
+
+
+def _say_queries(schemas: dict[str, Any], service: Service) -> None:
+    """Only the forms that queries of this service may have."""
+    query = schemas["ClassifyRequest"]["properties"]["query"]
+    forms = {"text": ("string",), "numbers": ("array", "Packed32", "Packed64"), "bytes": ("PackedBytes",)}
+    allowed = {name for form in service.forms for name in forms[form]}
+    query["anyOf"] = [
+        one for one in query["anyOf"] if {one.get("type"), one.get("$ref", "").rpartition("/")[2]} & allowed
+    ]
+
+
+def _drop_null(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [one for one in schema["anyOf"] if one.get("type") != "null"]
+
+
+@lru_cache(maxsize=1)
+def page() -> tuple[bytes, str]:
+    """The page that shows the document, and the policy under which only its own script and style count."""
+    content = files("occamroute.serving").joinpath("docs.html").read_bytes()
+    hashes = {}
+    for tag in ("script", "style"):
+        name = tag.encode()
+        parts = re.findall(b"<" + name + b">(.*?)</" + name + b">", content, re.DOTALL)
+        hashes[tag] = " ".join(f"'sha256-{_digest(part)}'" for part in parts)
+    policy = (
+        f"default-src 'none'; connect-src 'self'; script-src {hashes['script']}; style-src {hashes['style']}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return content, policy
+
+
+def _digest(part: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(part).digest()).decode()

@@ -1,0 +1,143 @@
+"""Changing: labelled rows and classifiers come and go while the service runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+
+from occamroute.errors import InvalidInputError
+from occamroute.profiles import Profile
+from occamroute.routing.router import Router
+from occamroute.routing.snapshots import Snapshot
+from occamroute.serving.admission import Caller
+from occamroute.serving.bodies import AddClassifierRequest, AddRowsRequest, Changed, Row
+from occamroute.serving.operations import Operation, Uses, parsed
+from occamroute.serving.problems import ProblemError
+from occamroute.serving.service import Service
+
+__all__ = ["OPERATIONS"]
+
+PROBLEMS = ("conflict", "storage_unavailable")
+
+
+async def add_rows(service: Service, caller: Caller, content: bytes) -> bytes:
+    """Add labelled rows; decisions go on with the old ones until the new are ready."""
+    return await service.heavily(_rows_added, service.router, service.limits.rows, content)
+
+
+async def remove_rows(
+    service: Uses,
+    id: Annotated[list[str], Query(min_length=1, max_length=1000, description="The rows' ids.")],  # noqa: A002  # the field's name
+) -> Changed:
+    """Leave labelled rows out from now on."""
+    return await service.heavily(lambda: _changed(_fitting(lambda: service.router.remove_rows(id))))
+
+
+async def add_classifier(service: Service, caller: Caller, content: bytes) -> bytes:
+    """Add a classifier that the pool has."""
+    return await service.heavily(_classifier_added, service, content)
+
+
+async def remove_classifier(service: Uses, name: Annotated[str, Path(min_length=1, max_length=200)]) -> Changed:
+    """Ask a classifier no longer."""
+    return await service.heavily(lambda: _changed(_fitting(lambda: service.router.remove_classifier(name))))
+
+
+def _rows_added(router: Router, most: int, content: bytes) -> bytes:
+    rows = parsed(AddRowsRequest, content).rows
+    if len(rows) > most:
+        raise InvalidInputError(f"at most {most} rows can be added at a time, got {len(rows)}.")
+    more = _as_profile(router.snapshot.profile, rows)
+    return _changed(_fitting(lambda: router.add_rows(more))).model_dump_json().encode()
+
+
+def _classifier_added(service: Service, content: bytes) -> bytes:
+    wish = parsed(AddClassifierRequest, content)
+    if service.classes and wish.name not in service.pool_names:
+        raise ProblemError("unknown_name", f"the pool has no classifier {wish.name!r:.120}.")
+    made = _fitting(lambda: service.router.add_classifier(wish.name, wish.cost, wish.success))
+    return _changed(made).model_dump_json().encode()
+
+
+def _fitting(change: Any) -> Snapshot:
+    """A change that is well put but does not fit what is there is a conflict, not an invalid request."""
+    try:
+        made: Snapshot = change()
+    except InvalidInputError as error:
+        if isinstance(error, LookupError):
+            raise
+        raise ProblemError("conflict", str(error)) from None
+    return made
+
+
+def _changed(snapshot: Snapshot) -> Changed:
+    return Changed(snapshot=snapshot.id, rows=len(snapshot.profile), classifiers=list(snapshot.names))
+
+
+def _as_profile(known: Profile, rows: list[Row]) -> Profile:
+    """Rows as a profile with the classifiers, prices and feature sets of the one that is known."""
+    sets = {name: [_features(row, name, known) for row in rows] for name in known.feature_sets}
+    ids = [row.id for row in rows]
+    if any(one is None for one in ids) and not all(one is None for one in ids):
+        raise InvalidInputError("either all rows have an id, or none.")
+    return Profile(
+        names=known.names,
+        costs=known.mean_costs,
+        features=sets if isinstance(known.features, dict) else next(iter(sets.values())),
+        success=[[_success(row, name) for name in known.names] for row in rows],
+        extractor=known.extractor,
+        extractor_cost=known.extraction_costs,
+        ids=None if ids[0] is None else [str(one) for one in ids],
+        labels=None if known.labels is None else _column(known.labels, [row.label for row in rows], "label"),
+        classes=known.classes,
+        groups=None if known.groups is None else _column(known.groups, [row.group for row in rows], "group"),
+    )
+
+
+def _features(row: Row, name: str, known: Profile) -> list[float]:
+    found = row.features.get(name) if isinstance(row.features, dict) else row.features
+    if isinstance(row.features, list) and len(known.feature_sets) > 1:
+        found = None
+    width = known.feature_sets[name].shape[1]
+    if found is None or len(found) != width:
+        raise InvalidInputError(f"every row needs the {width} features of {name!r}.")
+    return found
+
+
+def _success(row: Row, name: str) -> float:
+    if name not in row.success:
+        raise InvalidInputError(f"every row needs the success of {name!r}.")
+    return row.success[name]
+
+
+def _column(known: Any, values: list[Any], what: str) -> list[Any]:
+    """Labels or groups of the type that is known."""
+    kind = str if known.dtype.kind == "U" else int
+    if not all(type(value) is kind for value in values):
+        raise InvalidInputError(f"every row needs a {what}, {'a text' if kind is str else 'a whole number'}.")
+    return values
+
+
+OPERATIONS = (
+    Operation(
+        "POST", "/v1/rows", "Add labelled rows, or replace those with the same ids",
+        lean=add_rows, takes=AddRowsRequest, gives=Changed, scope="admin", bulk=True, family="changing",
+        problems=PROBLEMS,
+    ),
+    Operation(
+        "DELETE", "/v1/rows", "Leave labelled rows out from now on",
+        endpoint=remove_rows, gives=Changed, scope="admin", family="changing",
+        problems=("unknown_name", "invalid_request", *PROBLEMS),
+    ),
+    Operation(
+        "POST", "/v1/classifiers", "Add a classifier",
+        lean=add_classifier, takes=AddClassifierRequest, gives=Changed, scope="admin", bulk=True, family="changing",
+        problems=("unknown_name", *PROBLEMS),
+    ),
+    Operation(
+        "DELETE", "/v1/classifiers/{name}", "Ask a classifier no longer",
+        endpoint=remove_classifier, gives=Changed, scope="admin", family="changing",
+        problems=("unknown_name", "invalid_request", *PROBLEMS),
+    ),
+)  # fmt: skip

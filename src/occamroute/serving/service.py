@@ -1,0 +1,161 @@
+"""Service: a router and what stands around it while it is asked over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from occamroute._money import money_from_text
+from occamroute.errors import BudgetExceededError, OccamError
+from occamroute.pool import Pool
+from occamroute.routing.decisions import Decision
+from occamroute.routing.router import Router
+from occamroute.serving.admission import Caller
+from occamroute.serving.deciding import Decider
+from occamroute.serving.keys import KeyFile, Keys
+from occamroute.serving.limits import Limits
+from occamroute.serving.metrics import Metrics
+from occamroute.serving.problems import ProblemError
+from occamroute.serving.queries import FORMS, Form
+
+if TYPE_CHECKING:
+    from occamroute.routing.answering import Answerer
+
+__all__ = ["Service"]
+
+Result = TypeVar("Result")
+
+# Threads that wait for the ledger or the receipts.
+WAITERS = 8
+# Seconds between two looks at the file of keys.
+KEYS_EVERY = 1.0
+
+
+class Service:
+    """Everything that endpoints use; made by ``running.begun``, begun and ended with the server.
+
+    ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        answerer: Answerer | None = None,
+        pool: Pool | None = None,
+        forms: frozenset[Form] = frozenset(FORMS),
+        key_file: KeyFile | None = None,
+        loopback: bool = True,
+        limits: Limits | None = None,
+    ) -> None:
+        self.router, self.answerer, self.forms = router, answerer, forms
+        self.classes = () if pool is None else pool.classes
+        self.pool_names = () if pool is None else pool.names
+        self.key_file, self.loopback = key_file, loopback
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.in_flight = 0
+        self.ready = False
+        self.decider: Decider
+        self._caps: dict[str, str] = {}
+        self._waiters = ThreadPoolExecutor(WAITERS, thread_name_prefix="occamroute-wait")
+        self._heavy = ThreadPoolExecutor(1, thread_name_prefix="occamroute-heavy")
+        self._heavy_waiting = 0
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that count now."""
+        return Keys() if self.key_file is None else self.key_file.keys
+
+    @property
+    def open(self) -> bool:
+        """Whether anybody on this machine may ask, since there is no key."""
+        return self.loopback and not len(self.keys)
+
+    async def begin(self) -> None:
+        """Be ready: kernels compiled, caps of clients in the ledger."""
+        loop = asyncio.get_running_loop()
+        self.decider = Decider(self.router, loop)
+        await self.wait(self._warm)
+        await self.wait(self._set_caps)
+        self._watching = loop.create_task(self._watch_keys())
+        self.ready = True
+
+    async def end(self) -> None:
+        """Finish what is under way, and let go of everything."""
+        self.ready = False
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.answerer is not None:
+            await asyncio.to_thread(self.answerer.close, seconds=self.limits.patience)
+        self._heavy.shutdown(wait=False, cancel_futures=True)
+        self._waiters.shutdown(wait=True)
+        self.router.close()
+        self.router.ledger.close()
+
+    async def wait(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """What blocking work gives, on another thread."""
+        call = partial(work, *arguments, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._waiters, call)
+
+    async def heavily(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """What long work gives: one piece at a time, and only so many may wait."""
+        if self._heavy_waiting > self.limits.waiting:
+            raise ProblemError("overloaded", "too many plans or changes wait already.", retry_after=10)
+        self._heavy_waiting += 1
+        future = asyncio.get_running_loop().run_in_executor(self._heavy, partial(work, *arguments))
+        future.add_done_callback(self._heavy_done)
+        # Whoever hangs up does not stop a change that has begun.
+        return await asyncio.shield(future)
+
+    async def owned(self, name: str, caller: Caller) -> Decision:
+        """A decision by its id, if it is the caller's."""
+        receipts = self.router.receipts
+        found = None if receipts is None else await self.wait(receipts.decision, name)
+        if found is None or not caller.owns(found.client):
+            raise ProblemError("unknown_decision")
+        return found
+
+    async def exhausted(self, error: BudgetExceededError) -> ProblemError:
+        """The problem, with the seconds until there is a new budget, if there will be one."""
+        seconds = None
+        with suppress(OccamError):
+            balance = await self.wait(self.router.ledger.balance)
+            seconds = None if balance.until is None else balance.until - balance.now
+        return ProblemError("budget_exhausted", str(error), retry_after=seconds)
+
+    def _heavy_done(self, _: object) -> None:
+        self._heavy_waiting -= 1
+
+    def _warm(self) -> None:
+        """Have every kernel compiled before somebody waits for it: features come in both widths of floats."""
+        snapshot = self.router.snapshot
+        for kind in (np.float64, np.float32) if snapshot.width else ():
+            for queries in (1, 2):
+                snapshot.guess(np.zeros((queries, snapshot.width), kind))
+        self.router.wallet.terms(snapshot)
+
+    def _set_caps(self) -> None:
+        """Clients have the caps in the ledger that their keys state."""
+        wanted = self.keys.caps
+        for client, cap in wanted.items():
+            if self._caps.get(client) != cap:
+                self.router.ledger.change_cap(money_from_text(cap, "cap"), client=client)
+        for client in self._caps.keys() - wanted.keys():
+            self.router.ledger.change_cap(None, client=client)
+        self._caps = wanted
+
+    async def _watch_keys(self) -> None:
+        """Keys that are added or removed count within a second, without a restart."""
+        while True:
+            await asyncio.sleep(KEYS_EVERY)
+            with suppress(OccamError):  # a file that is being edited by hand: the old keys count
+                if self.key_file is not None and await self.wait(self.key_file.refresh):
+                    await self.wait(self._set_caps)
