@@ -13,6 +13,7 @@ The public names in the order of the pipeline::
     verify                                  check a plan's certificate
     classify, execute → Run                 buy the answers, within a budget that cannot be passed
     open_ledger                             a cap that several runs share
+    Router → Decision                       the same decision one query at a time, paced over a window
     compare → Report                        against every baseline, on queries whose success is known
     save, load                              profiles, plans, frontiers and reports as Parquet files
 
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
     from occamroute.pool_files.reading import read_pool
     from occamroute.profiles import Profile, success
     from occamroute.profiling import profile
+    from occamroute.routing.decisions import Decision
+    from occamroute.routing.guides import Guide
+    from occamroute.routing.router import Router
     from occamroute.storage import load, save
 
 __all__ = [
@@ -81,9 +85,11 @@ __all__ = [
     "CallRefusedError",
     "CertificateError",
     "ContrastForest",
+    "Decision",
     "Estimate",
     "Forest",
     "Frontier",
+    "Guide",
     "InvalidInputError",
     "JournalError",
     "KernelRidge",
@@ -100,6 +106,7 @@ __all__ = [
     "Problem",
     "Profile",
     "Report",
+    "Router",
     "Run",
     "SampledNeighbors",
     "Solution",
@@ -130,9 +137,11 @@ _HOMES = {
     "Answers": "pool",
     "BaggedNeighbors": "estimation",
     "ContrastForest": "estimation",
+    "Decision": "routing.decisions",
     "Estimate": "planning.estimates",
     "Forest": "estimation",
     "Frontier": "planning.frontiers",
+    "Guide": "routing.guides",
     "KernelRidge": "estimation",
     "Measured": "pool",
     "Mixture": "estimation",
@@ -144,6 +153,7 @@ _HOMES = {
     "Problem": "knapsack",
     "Profile": "profiles",
     "Report": "evaluation.reports",
+    "Router": "routing.router",
     "Run": "execution.runs",
     "SampledNeighbors": "estimation",
     "Solution": "knapsack",

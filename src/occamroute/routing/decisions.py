@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute.errors import BudgetExceededError
-from occamroute.routing.prices import CLOSE, Price, choose
+from occamroute.routing.prices import Price, choose
 from occamroute.routing.snapshots import Snapshot
 
 __all__ = ["Decision", "Reason", "Terms", "decide", "decision_id", "next_best"]
@@ -26,14 +25,14 @@ Reason = Literal["best_value", "unlike_profile", "no_features", "second_choice"]
 class Terms:
     """The money side of a decision: the price, what is left, how much may go to one query, and who may be asked.
 
-    ``spare`` is what may be spent on a query beyond the price's advice without starving those still expected;
+    ``most`` is what one query may cost in all if the cheapest answer is kept back for every other one expected;
     ``remaining`` is how many are expected, ``off`` by what factor queries cost more than the profile says.
     """
 
     price: Price
     cap: float
     available: float
-    spare: float
+    most: float
     remaining: float
     off: float
     barred: frozenset[str] = frozenset()
@@ -100,32 +99,33 @@ def decide(
     snapshot: Snapshot, success: FloatArray, distances: FloatArray, terms: Terms, coins: FloatArray
 ) -> tuple[IntArray, list[Reason]]:
     """For each query (b, M) its classifier and the reason; the same numbers always give the same answer."""
-    open_to = _may_be_asked(snapshot, terms, terms.available)
+    open_to = _may_be_asked(snapshot, terms)
     if not open_to.any():
         raise BudgetExceededError(min(snapshot.totals), terms.available)
     costs = snapshot.costs
     choice = choose(np.where(open_to, success, -np.inf), costs, terms.price, coins)
-    if snapshot.novelty is None or not distances.size:
+    if snapshot.novelty is None:
         return choice, ["no_features"] * len(choice)
     new = snapshot.novelty.is_new(distances[:, 0])
-    reasons: list[Reason] = ["best_value"] * len(choice)
     if new.any():
-        safe = _may_be_asked(snapshot, terms, max(terms.spare, float(snapshot.overhead + costs[open_to].min())))
-        most_reliable = next(int(option) for option in snapshot.reliable if safe[option])
+        most_reliable = next(int(option) for option in snapshot.reliable if open_to[option])
         choice = np.where(new, most_reliable, choice)
-        reasons = ["unlike_profile" if one else "best_value" for one in new]
-    return choice, reasons
+    return choice, ["unlike_profile" if one else "best_value" for one in new]
 
 
 def next_best(decision: Decision, tried: Sequence[int]) -> list[int]:
     """The other classifiers in the order in which they would be asked, those that may not be left out."""
-    open_to = _may_be_asked(decision.snapshot, decision.terms, math.inf)
-    scores = decision.scores
-    order = np.lexsort((decision.snapshot.costs, -np.round(scores / CLOSE)))
-    return [int(option) for option in order if open_to[option] and option not in tried]
+    barred, names = decision.terms.barred, decision.snapshot.names
+    order = np.lexsort((decision.snapshot.costs, -decision.scores))
+    return [int(option) for option in order if names[option] not in barred and option not in tried]
 
 
-def _may_be_asked(snapshot: Snapshot, terms: Terms, most: float) -> npt.NDArray[np.bool_]:
-    """Which classifiers are not barred and cost no more than that, features included, (M,)."""
+def _may_be_asked(snapshot: Snapshot, terms: Terms) -> npt.NDArray[np.bool_]:
+    """Which classifiers are not barred and can be afforded, (M,); of those the cheapest always, if money is there."""
     allowed = np.array([name not in terms.barred for name in snapshot.names])
-    return allowed & (snapshot.overhead + snapshot.costs <= most)
+    totals = snapshot.overhead + snapshot.costs
+    affordable = allowed & (totals <= min(terms.most, terms.available))
+    if affordable.any():
+        return affordable
+    cheapest = totals <= np.min(totals, where=allowed, initial=np.inf)
+    return np.asarray(allowed & cheapest & (totals <= terms.available))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ class Prices:
         low, high = self.costs[step], self.costs[step + 1]
         return Price(float(self.values[step]), float((rate - low) / (high - low)))
 
+    @cached_property
+    def _falling(self) -> FloatArray:
+        return -self.values
+
     def cost_at(self, price: Price) -> float:
         """What a query costs on average at a price."""
         if self.values.size == 0 or price.value > self.values[0]:
@@ -67,7 +72,7 @@ class Prices:
         if price.value <= 0.0:
             return float(self.costs[-1])
         # Prices fall: the first step that is no longer dearer is the one that is partly taken.
-        step = int(np.searchsorted(-self.values, -price.value, side="left"))
+        step = int(np.searchsorted(self._falling, -price.value, side="left"))
         if step >= self.values.size:
             return float(self.costs[-1])
         if self.values[step] < price.value:

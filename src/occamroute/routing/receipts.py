@@ -63,8 +63,8 @@ class Receipts:
         self.keep = keep
         self.dropped = 0
         self._waiting: deque[Any] = deque()
-        self._something, self._written = threading.Event(), threading.Condition()
-        self._taken = self._put = self._done = 0
+        self._something, self._hurry, self._written = threading.Event(), threading.Event(), threading.Condition()
+        self._put = self._done = 0
         self._closed = False
         self._reader_lock = threading.Lock()
         with self._errors():
@@ -165,6 +165,9 @@ class Receipts:
         """Wait until everything added so far is written down."""
         with self._written:
             wanted = self._put
+            if self._done >= wanted:
+                return
+            self._hurry.set()
             self._something.set()
             self._written.wait_for(lambda: self._done >= wanted or self._closed, timeout=30.0)
 
@@ -172,6 +175,7 @@ class Receipts:
         """Write down what waits, and let go of the file."""
         self.flush()
         self._closed = True
+        self._hurry.set()
         self._something.set()
         self._thread.join()
         self._writer.close()
@@ -193,8 +197,8 @@ class Receipts:
                 return
             self._something.clear()
             # A short nap gathers what comes meanwhile: one transaction for many.
-            if not self._closed:
-                threading.Event().wait(SECONDS)
+            self._hurry.wait(SECONDS)
+            self._hurry.clear()
             batch = list(self._waiting)
             if not batch:
                 continue
@@ -204,7 +208,7 @@ class Receipts:
                 self._something.set()  # a full disk, say: try again
                 if self._closed:
                     return
-                threading.Event().wait(1.0)
+                self._hurry.wait(1.0)
                 continue
             with self._written:
                 for _ in batch:
@@ -262,13 +266,13 @@ def _stored(decision: Decision) -> tuple[Any, ...]:
 def _terms_text(terms: Terms) -> str:
     """Terms as JSON, whose numbers are read back to the last digit."""
     return json.dumps(
-        [*terms.price, terms.cap, terms.available, terms.spare, terms.remaining, terms.off, sorted(terms.barred)]
+        [*terms.price, terms.cap, terms.available, terms.most, terms.remaining, terms.off, sorted(terms.barred)]
     )
 
 
 def _terms(text: str) -> Terms:
-    value, share, cap, available, spare, remaining, off, barred = json.loads(text)
-    return Terms(Price(value, share), cap, available, spare, remaining, off, frozenset(barred))
+    value, share, cap, available, most, remaining, off, barred = json.loads(text)
+    return Terms(Price(value, share), cap, available, most, remaining, off, frozenset(barred))
 
 
 def _json(text: str | None) -> Any:

@@ -78,7 +78,6 @@ class Router:
         self._history = None if state is None else History(state)
         self._change = threading.Lock()
         self._thrown = 0
-        self._holds: dict[str, Hold] = {}
         asked = {"share": str(share), "extractor": extractor, "combine": combine, "seed": number}
         self._snapshot = self._begin(profile, guide, asked, share)
         self.receipts = None if self._history is None else Receipts(self._history.folder / RECEIPTS, self._history)
@@ -144,16 +143,16 @@ class Router:
 
     def held(self, decision: Decision, *, lease_seconds: float = LEASE) -> Decision:
         """The decision with its cost held, or the next best one whose cost can be."""
-        tried: list[int] = []
+        refused = BudgetExceededError(decision.cost, decision.terms.available)
         for option in [decision.choice, *next_best(decision, [decision.choice])]:
-            tried.append(option)
             made = decision if option == decision.choice else decision.instead(option)
+            if not self.wallet.may_spend(made):
+                continue
             try:
-                hold = self.wallet.hold(made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds)
+                self.wallet.hold(made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds)
             except BudgetExceededError as error:
                 refused = error
                 continue
-            self._holds[made.id] = hold
             self.wallet.came(made)
             if made is not decision:
                 self._tell([made])
@@ -162,11 +161,11 @@ class Router:
 
     def settle(self, decision: Decision, cost: Amount | None = None) -> None:
         """Say what the answer really cost, features included; by default what was planned."""
-        self.wallet.settle(self._hold_of(decision), decision.cost if cost is None else cost)
+        self.wallet.settle(Hold(decision.id, decision.cost), decision.cost if cost is None else cost)
 
     def release(self, decision: Decision) -> None:
         """Say that nothing was spent after all."""
-        self.wallet.release(self._hold_of(decision))
+        self.wallet.release(Hold(decision.id, decision.cost))
 
     def look(self, features: FloatArray, *, clients: Sequence[str | None] = (), paid: bool = False) -> list[Decision]:
         """Decisions for several queries (b, d) from one search; no money is held."""
@@ -315,10 +314,6 @@ class Router:
                 made = [error] * len(some)
             results |= dict(zip(some, made, strict=True))
         return [results[number] for number in range(len(batch))]
-
-    def _hold_of(self, decision: Decision) -> Hold:
-        hold = self._holds.pop(decision.id, None)
-        return hold if hold is not None else Hold(decision.id, decision.cost)
 
 
 def _by_id(ids: Sequence[str], values: Any) -> dict[str, Any] | None:

@@ -126,6 +126,11 @@ class Snapshot:
         return float(charged(self.profile, self.guide.extractor, None, 1)[1])
 
     @cached_property
+    def least(self) -> float:
+        """The least that a query can cost, features included."""
+        return self.overhead + float(self.costs.min())
+
+    @cached_property
     def totals(self) -> tuple[Decimal, ...]:
         """What a query costs in all with each classifier, exactly."""
         overhead = exact(charged(self.profile, self.guide.extractor, None, 1)[1])

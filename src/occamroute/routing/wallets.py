@@ -18,6 +18,8 @@ __all__ = ["Standing", "Wallet"]
 SECONDS = 0.25
 # So many own queries tell what share of all queries comes here.
 ENOUGH = 20
+# Costs are rounded up to the ledger's unit, and what is equal but for that is equal.
+CLOSE = 1e-9
 LEASE = 120.0
 
 
@@ -51,14 +53,22 @@ class Wallet:
         standing = self.standing()
         with self._lock:
             overhead = snapshot.overhead
-            least = overhead + float(snapshot.costs.min())
+            least = snapshot.least
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
             rate = max(least, standing.available / remaining)
             off = self.pace.off
             spare = max(0.0, standing.available - least * remaining)
             extra = overhead if paid else 0.0
         price = snapshot.prices.at((rate - overhead) / off)
-        return Terms(price, standing.cap, standing.available + extra, spare + extra, remaining, off, barred)
+        return Terms(price, standing.cap, standing.available + extra, least + spare + extra, remaining, off, barred)
+
+    def may_spend(self, decision: Decision) -> bool:
+        """Whether it still leaves the cheapest answer for every query expected; the cheapest itself always may."""
+        standing, least = self.standing(), decision.snapshot.least
+        with self._lock:
+            remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
+        beyond = float(decision.cost) - least
+        return beyond <= CLOSE * least or beyond <= standing.available - least * remaining
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
