@@ -7,21 +7,21 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
 from occamroute._optional import require
 from occamroute.errors import InvalidInputError, LedgerError
 from occamroute.ledger.bookkeeping import PATIENCE
 
-__all__ = ["Line", "Step"]
+__all__ = ["Line", "Row", "run"]
 
-Step: TypeAlias = tuple[str, Mapping[str, Any]]
+Row: TypeAlias = tuple[Any, ...]
 Result = TypeVar("Result")
 
 SETTINGS = (
     # The server gives up before this side does, so that its reason can be told.
-    "-c lock_timeout=4s -c statement_timeout=4s -c idle_in_transaction_session_timeout=4s "
+    "-c lock_timeout=4s -c statement_timeout=4s -c idle_in_transaction_session_timeout=1s "
     # A statement must see what is there when it begins, not what was there before it had the lock.
     "-c default_transaction_isolation=read\\ committed "
     # All statements find their rows by an index: what was planned once, while tables were small, must not walk
@@ -39,7 +39,8 @@ _LINES: weakref.WeakSet[Line] = weakref.WeakSet()
 class Line:
     """One connection, used by one thread at a time.
 
-    ``place`` is where it leads, without user and password, for the sentences of errors.
+    ``place`` is where it leads, without user and password, for the sentences of errors. ``prelude`` is what every
+    connection must have heard before anything else.
     """
 
     def __init__(self, address: str) -> None:
@@ -53,8 +54,10 @@ class Line:
             ) from None
         options = f"{known.get('options', '')} {SETTINGS}".strip()
         self._address = {"fallback_application_name": "occamroute", **KEEPALIVES, **known, "options": options}
+        self._address.pop("connect_timeout", None)
         self._secret = str(known.get("password") or "")
         self.place = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
+        self.prelude = ""
         self._forget()
         _LINES.add(self)
 
@@ -62,30 +65,8 @@ class Line:
         """Begin without a connection, at the start or in a forked child."""
         _FORKED.append(self.__dict__.get("_connection"))
         self._connection: Any = None
+        self._heard = ""
         self._lock = threading.Lock()
-
-    def ask(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows of one statement that changes nothing."""
-        return self.talk(lambda connection: self._run(connection, (statement, values)).fetchall())
-
-    def send(self, *steps: Step) -> list[tuple[Any, ...]]:
-        """One transaction, sent in one piece; the rows of its last step."""
-        return self.talk(lambda connection: self._sent(connection, steps))
-
-    def _sent(self, connection: Any, steps: tuple[Step, ...]) -> list[tuple[Any, ...]]:
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            cursors = [self._run(connection, step) for step in steps]
-            connection.execute("COMMIT")
-        # Only now is it committed. A statement without rows to give has none.
-        return list(cursors[-1].fetchall()) if cursors[-1].description else []
-
-    def _run(self, connection: Any, step: Step) -> Any:
-        statement, values = step
-        # One width for all numbers, or each would be another prepared statement.
-        whole = self._psycopg.types.numeric.Int8
-        sent = {name: whole(value) if type(value) is int else value for name, value in values.items()}
-        return connection.execute(statement, sent, prepare=True)
 
     def talk(self, work: Callable[[Any], Result]) -> Result:
         """What ``work`` makes of the connection. If that breaks, work is done once more on a new one."""
@@ -108,9 +89,8 @@ class Line:
         return self._done(work, deadline)
 
     def _done(self, work: Callable[[Any], Result], deadline: float) -> Result:
-        connection = self._connected(deadline)
         try:
-            return work(connection)
+            return work(self._connected(deadline))
         except BaseException:
             # Whatever state it is in, the next one begins anew.
             self._hang_up()
@@ -118,11 +98,14 @@ class Line:
 
     def _connected(self, deadline: float) -> Any:
         if self._connection is None or self._connection.closed:
-            left = max(1, math.ceil(deadline - time.monotonic()))
-            self._connection = _patient(self._psycopg).connect(
-                **{"connect_timeout": str(left), **self._address}, autocommit=True
-            )
+            left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
+            kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
+            self._connection = _patient(self._psycopg).connect(**left, **self._address, **kinds)
+            self._heard = ""
         self._connection.deadline = deadline
+        if self._heard != self.prelude:
+            self._connection.execute(self.prelude)
+            self._heard = self.prelude
         return self._connection
 
     def _hang_up(self) -> None:
@@ -140,6 +123,15 @@ class Line:
         """Let go of the server."""
         with self._lock:
             self._hang_up()
+
+
+def run(connection: Any, words: str, **values: Any) -> list[Row]:
+    """Statements, sent in one message, as one transaction; the rows of the last."""
+    # Values become part of the words, quoted, since only such a message can hold several statements.
+    cursor = connection.execute(words, values)
+    while cursor.nextset():
+        pass
+    return list(cursor.fetchall()) if cursor.description else []
 
 
 def _patient(psycopg: Any) -> Any:

@@ -8,68 +8,64 @@ and the books that follow from any change. Tables and rules are those of ``embed
 from __future__ import annotations
 
 __all__ = [
-    "AT_ONCE",
+    "ASK_STANDING",
     "BEGIN",
     "CLIENTS",
+    "DO_END",
+    "DO_EXPIRE",
+    "DO_NOTE_CAP",
+    "DO_RESERVE",
     "DROP_CLIENT",
-    "END",
     "ENTRIES",
-    "EXPIRE",
     "FIND",
     "IS_THERE",
     "LOCK",
     "NEWEST",
-    "NOTE_CAP",
-    "RESERVE",
+    "PREPARED",
     "SCHEMA",
     "SET_CAP",
     "SET_CLIENT",
-    "STANDING",
 ]
 
-SCHEMA = (
-    """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS occamroute_ledgers (
     id INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL UNIQUE, format INTEGER NOT NULL,
     cap BIGINT NOT NULL, time_window TEXT NOT NULL, clock BIGINT NOT NULL
-)""",
-    """
+);
 CREATE TABLE IF NOT EXISTS occamroute_clients (
     ledger INTEGER NOT NULL, client TEXT NOT NULL, cap BIGINT NOT NULL, PRIMARY KEY (ledger, client)
-)""",
-    # Rows that change with every operation: with room beside them PostgreSQL need not touch their index.
-    """
+);
+-- Rows that change with every operation: with room beside them PostgreSQL need not touch their index.
 CREATE TABLE IF NOT EXISTS occamroute_accounts (
     ledger INTEGER NOT NULL, scope TEXT NOT NULL, window_start BIGINT NOT NULL,
     held BIGINT NOT NULL CHECK (held >= 0), spent BIGINT NOT NULL CHECK (spent >= 0),
     PRIMARY KEY (ledger, scope, window_start)
-) WITH (fillfactor = 50)""",
-    """
+) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS occamroute_holds (
     ledger INTEGER NOT NULL, hold_key TEXT NOT NULL, client TEXT, window_start BIGINT NOT NULL,
     amount BIGINT NOT NULL, expires BIGINT NOT NULL, state TEXT NOT NULL, maker BIGINT NOT NULL,
     PRIMARY KEY (ledger, hold_key)
-)""",
-    "CREATE INDEX IF NOT EXISTS occamroute_holds_due ON occamroute_holds (ledger, expires) WHERE state = 'held'",
-    """
+);
+CREATE INDEX IF NOT EXISTS occamroute_holds_due ON occamroute_holds (ledger, expires) WHERE state = 'held';
 CREATE TABLE IF NOT EXISTS occamroute_entries (
     ledger INTEGER NOT NULL, number BIGINT NOT NULL, at BIGINT NOT NULL, event TEXT NOT NULL,
     hold_key TEXT NOT NULL, client TEXT, window_start BIGINT NOT NULL, held BIGINT NOT NULL, spent BIGINT NOT NULL,
     PRIMARY KEY (ledger, number)
-)""",
-)
+);
+"""
 
-# A statement sees what was there when it began, so the lock is a statement of its own, before. It ends with the
-# transaction. The first number keeps it apart from other programs' locks.
-LOCK = "SELECT pg_advisory_xact_lock(1868784481, %(ledger)s::integer)"
+# A statement sees what was there when it began, so the lock is a statement of its own, sent in the same message. It
+# is held until the end of the transaction, which that message is. The first number keeps it apart from other programs'.
+LOCK = "SELECT pg_advisory_xact_lock(1868784481, %(ledger)s);"
 # However many leases are over at once, no statement takes longer than it takes to expire these.
 AT_ONCE = 1000
 
+# $1 is the ledger.
 MOMENT = """
 WITH timed AS MATERIALIZED (
     SELECT id, cap, time_window, clock,
         greatest(clock, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
-    FROM occamroute_ledgers WHERE id = %(ledger)s::integer
+    FROM occamroute_ledgers WHERE id = $1
 ), moment AS MATERIALIZED (
     SELECT timed.*, CASE time_window WHEN 'total' THEN 0 ELSE
         (extract(epoch FROM date_trunc(time_window, to_timestamp(now / 1000.0), 'UTC')) * 1000)::bigint END AS start,
@@ -80,15 +76,15 @@ WITH timed AS MATERIALIZED (
     FROM timed
 )"""
 
+# $2 is the client, or null.
 ACCOUNTS = """, standing AS MATERIALIZED (
     SELECT moment.*, coalesce(everybody.held, 0) AS held, coalesce(everybody.spent, 0) AS spent,
         own.cap AS own_cap, coalesce(mine.held, 0) AS own_held, coalesce(mine.spent, 0) AS own_spent
     FROM moment
     LEFT JOIN occamroute_accounts AS everybody
         ON everybody.ledger = id AND everybody.scope = '' AND everybody.window_start = start
-    LEFT JOIN occamroute_clients AS own ON own.ledger = id AND own.client = %(client)s::text
-    LEFT JOIN occamroute_accounts AS mine
-        ON mine.ledger = id AND mine.scope = %(client)s::text AND mine.window_start = start
+    LEFT JOIN occamroute_clients AS own ON own.ledger = id AND own.client = $2
+    LEFT JOIN occamroute_accounts AS mine ON mine.ledger = id AND mine.scope = $2 AND mine.window_start = start
 )"""
 
 # From ``changed`` (place, event, hold_key, client, window_start, held, spent): entries, and the latest moment seen,
@@ -116,17 +112,14 @@ REBOOKED = """, booked AS (
 STANDING = f"""{MOMENT}{ACCOUNTS}
 SELECT due, now, start, time_window, cap, held, spent, own_cap, own_held, own_spent FROM standing"""
 
-# ``whatever``: do it even though leases are over that nobody has expired yet.
+# $3 key, $4 amount, $5 lease, $6 maker; $7: even though leases are over that nobody has expired yet.
 RESERVE = f"""{MOMENT}{ACCOUNTS}, known AS (
-    SELECT amount, state, maker FROM occamroute_holds, moment WHERE ledger = id AND hold_key = %(key)s::text
+    SELECT amount, state, maker FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $3
 ), fitting AS (
     SELECT standing.*, least(cap - held - spent, own_cap - own_held - own_spent) AS available FROM standing
 ), made AS (
-    INSERT INTO occamroute_holds
-    SELECT id, %(key)s::text, %(client)s::text, start, %(amount)s::bigint, now + %(lease)s::bigint, 'held',
-        %(maker)s::bigint
-    FROM fitting
-    WHERE (%(whatever)s::boolean OR NOT due) AND NOT EXISTS (SELECT FROM known) AND %(amount)s::bigint <= available
+    INSERT INTO occamroute_holds SELECT id, $3, $2, start, $4, now + $5, 'held', $6 FROM fitting
+    WHERE ($7 OR NOT due) AND NOT EXISTS (SELECT FROM known) AND $4 <= available
     RETURNING hold_key, client, window_start, amount, state, maker
 ), changed AS (
     SELECT 1 AS place, 'reserve' AS event, hold_key, client, window_start, amount AS held, 0::bigint AS spent FROM made
@@ -137,18 +130,19 @@ RESERVE = f"""{MOMENT}{ACCOUNTS}, known AS (
 SELECT due, available, hold.amount, hold.state, hold.maker FROM fitting
 LEFT JOIN (SELECT * FROM known UNION ALL SELECT amount, state, maker FROM made) AS hold ON true"""
 
+# $2 key, $3 what was spent, $4 "settled" or "released"; $5: even though leases are over.
 END = f"""{MOMENT}, known AS (
     SELECT hold_key, client, window_start, amount, state FROM occamroute_holds, moment
-    WHERE ledger = id AND hold_key = %(key)s::text
+    WHERE ledger = id AND hold_key = $2
 ), ended AS (
-    UPDATE occamroute_holds AS hold SET state = %(state)s::text FROM known, moment
+    UPDATE occamroute_holds AS hold SET state = $4 FROM known, moment
     WHERE hold.ledger = moment.id AND hold.hold_key = known.hold_key AND known.state IN ('held', 'expired')
-        AND (%(whatever)s::boolean OR NOT due)
+        AND ($5 OR NOT due)
     RETURNING known.*
 ), changed AS (
-    SELECT 1 AS place, CASE %(state)s::text WHEN 'settled' THEN 'settle' ELSE 'release' END AS event,
-        hold_key, client, window_start, CASE state WHEN 'held' THEN -amount ELSE 0 END AS held,
-        %(spent)s::bigint - CASE state WHEN 'held' THEN 0 ELSE amount END AS spent
+    SELECT 1 AS place, CASE $4 WHEN 'settled' THEN 'settle' ELSE 'release' END AS event, hold_key, client, window_start,
+        CASE state WHEN 'held' THEN -amount ELSE 0 END AS held,
+        $3 - CASE state WHEN 'held' THEN 0 ELSE amount END AS spent
     FROM ended
 ){NOTES}{SUMS}{REBOOKED}
 SELECT due, known.state FROM moment LEFT JOIN known ON true"""
@@ -167,25 +161,42 @@ EXPIRE = f"""{MOMENT}, over AS (
 ){NOTES}{SUMS}{REBOOKED}
 SELECT count(*) FROM expired"""
 
-SET_CAP = "UPDATE occamroute_ledgers SET cap = %(cap)s::bigint WHERE id = %(ledger)s::integer"
-SET_CLIENT = """
-INSERT INTO occamroute_clients VALUES (%(ledger)s::integer, %(client)s::text, %(cap)s::bigint)
-ON CONFLICT (ledger, client) DO UPDATE SET cap = excluded.cap"""
-DROP_CLIENT = "DELETE FROM occamroute_clients WHERE ledger = %(ledger)s::integer AND client = %(client)s::text"
+# $2 client, $3 the new cap in words.
 NOTE_CAP = f"""{MOMENT}
-INSERT INTO occamroute_entries
-SELECT id, last + 1, now, 'cap', %(words)s::text, %(client)s::text, start, 0, 0 FROM moment
-RETURNING number"""
+INSERT INTO occamroute_entries SELECT id, last + 1, now, 'cap', $3, $2, start, 0, 0 FROM moment RETURNING number"""
 
-ENTRIES = """
-SELECT number, at, event, hold_key, client, window_start, held, spent FROM occamroute_entries
-WHERE ledger = %(ledger)s::integer AND number > %(after)s::bigint AND number < %(before)s::bigint
-ORDER BY number LIMIT %(limit)s::bigint"""
+# Planned once by every connection.
+PREPARED = f"""
+PREPARE occamroute_standing (integer, text) AS {STANDING};
+PREPARE occamroute_reserve (integer, text, text, bigint, bigint, bigint, boolean) AS {RESERVE};
+PREPARE occamroute_end (integer, text, bigint, text, boolean) AS {END};
+PREPARE occamroute_expire (integer) AS {EXPIRE};
+PREPARE occamroute_note_cap (integer, text, text) AS {NOTE_CAP};
+"""
+
+ASK_STANDING = "EXECUTE occamroute_standing (%(ledger)s, %(client)s);"
+DO_RESERVE = (
+    "EXECUTE occamroute_reserve (%(ledger)s, %(client)s, %(key)s, %(amount)s, %(lease)s, %(maker)s, %(whatever)s);"
+)
+DO_END = "EXECUTE occamroute_end (%(ledger)s, %(key)s, %(spent)s, %(state)s, %(whatever)s);"
+DO_EXPIRE = "EXECUTE occamroute_expire (%(ledger)s);"
+DO_NOTE_CAP = "EXECUTE occamroute_note_cap (%(ledger)s, %(client)s, %(said)s);"
+SET_CAP = "UPDATE occamroute_ledgers SET cap = %(cap)s WHERE id = %(ledger)s;"
+SET_CLIENT = (
+    "INSERT INTO occamroute_clients VALUES (%(ledger)s, %(client)s, %(cap)s) "
+    "ON CONFLICT (ledger, client) DO UPDATE SET cap = excluded.cap;"
+)
+DROP_CLIENT = "DELETE FROM occamroute_clients WHERE ledger = %(ledger)s AND client = %(client)s;"
+ENTRIES = (
+    "SELECT number, at, event, hold_key, client, window_start, held, spent FROM occamroute_entries "
+    "WHERE ledger = %(ledger)s AND number > %(after)s AND number < %(before)s ORDER BY number LIMIT %(limit)s;"
+)
 NEWEST = ENTRIES.replace("ORDER BY number", "ORDER BY number DESC")
 
-FIND = "SELECT id, format, cap, time_window FROM occamroute_ledgers WHERE name = %(name)s::text"
-BEGIN = """
-INSERT INTO occamroute_ledgers (name, format, cap, time_window, clock)
-VALUES (%(name)s::text, %(format)s::integer, %(cap)s::bigint, %(window)s::text, 0)"""
-IS_THERE = "SELECT to_regclass('occamroute_entries')"
-CLIENTS = "SELECT client, cap FROM occamroute_clients WHERE ledger = %(ledger)s::integer"
+IS_THERE = "SELECT to_regclass('occamroute_entries');"
+FIND = "SELECT id, format, cap, time_window FROM occamroute_ledgers WHERE name = %(name)s;"
+BEGIN = (
+    "INSERT INTO occamroute_ledgers (name, format, cap, time_window, clock) "
+    "VALUES (%(name)s, %(format)s, %(cap)s, %(window)s, 0);"
+)
+CLIENTS = "SELECT client, cap FROM occamroute_clients WHERE ledger = %(ledger)s;"
