@@ -15,6 +15,7 @@ The public names in the order of the pipeline::
     open_ledger                             a cap that several runs share
     Router → Decision                       the same decision one query at a time, paced over a window
     compare → Report                        against every baseline, on queries whose success is known
+    doctor → Checkup                        what looks wrong with a profile, and what to do about it
     save, load                              profiles, plans, frontiers and reports as Parquet files
 
 Importing starts nothing: each name is loaded at its first use.
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         SampledNeighbors,
     )
     from occamroute.evaluation.comparing import compare
+    from occamroute.evaluation.doctor import Checkup, doctor
     from occamroute.evaluation.reports import Report
     from occamroute.execution.classifying import classify, execute
     from occamroute.execution.runs import Run
@@ -84,6 +86,7 @@ __all__ = [
     "CallLostError",
     "CallRefusedError",
     "CertificateError",
+    "Checkup",
     "ContrastForest",
     "Decision",
     "Estimate",
@@ -118,6 +121,7 @@ __all__ = [
     "classifier",
     "classify",
     "compare",
+    "doctor",
     "estimate",
     "execute",
     "fit",
@@ -136,6 +140,7 @@ __all__ = [
 _HOMES = {
     "Answers": "pool",
     "BaggedNeighbors": "estimation",
+    "Checkup": "evaluation.doctor",
     "ContrastForest": "estimation",
     "Decision": "routing.decisions",
     "Estimate": "planning.estimates",
@@ -160,6 +165,7 @@ _HOMES = {
     "classifier": "adapters",
     "classify": "execution.classifying",
     "compare": "evaluation.comparing",
+    "doctor": "evaluation.doctor",
     "estimate": "planning.estimates",
     "execute": "execution.classifying",
     "fit": "planning.fitting",

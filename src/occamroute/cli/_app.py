@@ -10,6 +10,7 @@ from occamroute._version import __version__
 from occamroute.cli.classify import classify, execute
 from occamroute.cli.compare import compare
 from occamroute.cli.demo import demo
+from occamroute.cli.doctor import doctor
 from occamroute.cli.frontier import frontier
 from occamroute.cli.keys import keys
 from occamroute.cli.plan import plan
@@ -49,6 +50,7 @@ def _options(
 app.command()(demo)
 app.add_typer(pool, name="pool")
 app.command()(profile)
+app.command()(doctor)
 app.command()(plan)
 app.command()(frontier)
 app.command()(study)
