@@ -180,7 +180,9 @@ class Answerer:
             return _Seen(row, extractor, self._as_answer(row[0]) if extractor in self._pool.names else None)
         if extractor not in self._asker.sources:
             return _Seen(self._router.checked(None), extractor)  # which says that they are missing
-        ended = await self._asker.ask(request, extractor, least=float(min(snapshot.totals)))
+        wallet, least = self._router.wallet, float(min(snapshot.totals))
+        # Features without money for an answer are no use.
+        ended = await self._asker.ask(request, extractor, lambda: wallet.standing().available >= least)
         found = None if ended is None else ended.probabilities if ended.features is None else ended.features
         if ended is None or found is None:
             return _Seen(None, extractor)
@@ -231,12 +233,13 @@ class Answerer:
         # Nobody's answer is free now, and the extractor has just failed: what its answer costs is not known here.
         barred = router.barred | ({seen.extractor} if seen.extractor is not None and seen.own is None else frozenset())
         terms = router.wallet.terms(snapshot, barred=barred, paid=True)
-        coin, nothing = random.random(), np.empty((1, 0))  # noqa: S311  # a tie, no secret
-        success = snapshot.profile.accuracy
-        choice, reasons = decide(snapshot, success[None], nothing, terms, np.array([coin]))
+        coin, success = random.random(), snapshot.profile.accuracy  # noqa: S311  # a tie, no secret
+        # At no distance from anything, so that it does not count as unlike the profile.
+        (choice,), _ = decide(snapshot, success[None], np.zeros((1, 1)), terms, np.array([coin]))
+        nothing = np.empty(0)
         made = Decision(
-            decision_id(), time.time(), int(choice[0]), reasons[0], snapshot, terms, coin, nothing[0], success,
-            nothing[0], nothing[0].astype(np.int64), request.client,
+            decision_id(), time.time(), int(choice), "no_features", snapshot, terms, coin, nothing, success,
+            nothing, nothing.astype(np.int64), request.client,
         )  # fmt: skip
         if router.receipts is not None:
             router.receipts.add([made])
@@ -246,20 +249,21 @@ class Answerer:
         """An answer of the first choice, or of the next best that gives one; in the end that paid with the features."""
         names = decision.snapshot.names
         for option in (decision.choice, *next_best(decision, [decision.choice])):
-            own = await self._own(request, names[option], seen)
+            made = decision if option == decision.choice else decision.instead(option)
+            own = await self._own(request, made, seen)
             if own is not None:
-                return (decision if option == decision.choice else decision.instead(option)), own
+                return made, own
         if seen.own is not None and seen.extractor in names:
             return decision.instead(names.index(seen.extractor)), seen.own
         raise self._nobody(request)
 
-    async def _own(self, request: Request, name: str, seen: _Seen) -> FloatArray | None:
+    async def _own(self, request: Request, decision: Decision, seen: _Seen) -> FloatArray | None:
         """A classifier's own probabilities: those that the features came with, or bought ones."""
-        if name == seen.extractor and seen.own is not None:
+        if decision.name == seen.extractor and seen.own is not None:
             return seen.own
-        if name not in self._asker.sources or not request.left:
+        if decision.name not in self._asker.sources or not request.left:
             return None
-        ended = await self._asker.ask(request, name)
+        ended = await self._asker.ask(request, decision.name, lambda: self._router.wallet.may_spend(decision))
         self._bar()
         return None if ended is None else ended.probabilities
 

@@ -95,16 +95,17 @@ class Asker:
         except TimeoutError:
             raise UnavailableError(f"nothing could be done within {seconds:.3g} s") from None
 
-    async def ask(self, request: Request, name: str, *, least: float = 0.0) -> Ended | None:
+    async def ask(self, request: Request, name: str, may_spend: Callable[[], bool]) -> Ended | None:
         """What a classifier answers, asked again where that may help; None: nothing, and the request knows why.
 
+        ``may_spend`` says, just before money is held, whether that is still wise.
         ``LedgerError`` where the ledger cannot be used: nothing may be spent then.
         """
         source = self.sources[name]
         tries = min(self._attempts, source.retries + 1)
         for number in range(1, tries + 1):
             key = request.next_key()
-            errand = Errand(source, request.queries, request.client, key, last=number == tries, least=least)
+            errand = Errand(source, request.queries, request.client, key, may_spend, last=number == tries)
             ended = await self._made(request, errand)
             if ended is None or ended.error is None:
                 return ended

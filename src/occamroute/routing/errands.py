@@ -65,16 +65,15 @@ class Ended:
 class Errand:
     """A call to be made; whoever waits for it sees what is ``held``, and says if it is waited for no longer.
 
-    ``last`` says that it is not tried again if it is turned away. Unless at least ``least`` is available, it is not
-    worth making.
+    ``may_spend`` is asked just before money is held; ``last`` says that there is no other try if it is turned away.
     """
 
     source: Source
     queries: Any
     client: str | None
     key: str
+    may_spend: Callable[[], bool] = lambda: True
     last: bool = True
-    least: float = 0.0
     began: float = -math.inf
     held: Decimal = Decimal(0)
     abandoned: bool = False
@@ -119,9 +118,10 @@ class Desk:
         return self._settled(outcome, hold)
 
     def _hold(self, errand: Errand) -> Hold:
-        if errand.least and (available := self._wallet.standing().available) < errand.least:
-            raise BudgetExceededError(errand.least, available)
         amount = self._worst_case(errand.source, errand.queries)
+        if not errand.may_spend():
+            # What is there is kept for the queries that are still expected.
+            raise BudgetExceededError(amount_of(rounded_up(amount)), 0)
         timeout = getattr(errand.source.member, "timeout", None) or 0.0
         lease = self._lease_seconds + LEASE_TIMES * timeout
         return self._wallet.hold(amount, key=errand.key, client=errand.client, lease_seconds=lease)
