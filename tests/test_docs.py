@@ -30,6 +30,12 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     oc.verify(oc.load(tmp_path / "plan.parquet"))
 
 
+def test_the_router_of_its_page_spends_its_budget() -> None:
+    """The page's own example ends with what it promises."""
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "routing.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block, "routing.md", "exec"), {})  # noqa: S102  # the project's own page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link of a page is a file of the repository."""

@@ -23,7 +23,7 @@ AUTO = "auto"
 # The pool divided by the sample size: about half as many neighbours share an estimate.
 SMOOTHINGS = (40, 160, 400)
 # Rows that the choice is judged on.
-JUDGED = 10_000
+JUDGED = 5_000
 FEWEST_ROWS = 10
 
 
