@@ -44,7 +44,8 @@ class Decision:
 
     ``success`` (M,) and ``spread`` (M,) are the estimates; ``cost`` is what the answer is planned to cost, features
     included. ``reason`` is "best_value" (the highest success - price · cost), "unlike_profile" (no labelled row is
-    near: the most reliable classifier that can be afforded) or "no_features" (overall accuracies decide).
+    near: the most reliable classifier that can be afforded), "no_features" (overall accuracies decide) or
+    "second_choice" (money for the first was not there, or it gave no answer).
     """
 
     id: str
@@ -86,7 +87,7 @@ class Decision:
         return np.asarray(self.success - self.price * self.snapshot.costs)
 
     def instead(self, option: int) -> Decision:
-        """The same with another classifier, since money for the first was not there."""
+        """The same with another classifier, since the first could not be had."""
         return replace(self, choice=option, reason="second_choice")
 
 

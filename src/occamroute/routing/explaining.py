@@ -13,7 +13,7 @@ REASONS = {
     "best_value": "It has the highest estimated success less price times cost.",
     "no_features": "No features are looked at: overall accuracies and the price decide.",
     "unlike_profile": "No labelled row is near: the most reliable classifier that can be afforded.",
-    "second_choice": "Money for the first choice was not there.",
+    "second_choice": "The first choice could not be had: money for it was not there, or it gave no answer.",
 }
 
 

@@ -142,12 +142,12 @@ class Receipts:
         if decision is None:
             raise InvalidInputError(f"there is no receipt {name!r}.")
         snapshot = decision.snapshot
-        guess = snapshot.guess(decision.features[None])
-        same = bool((guess.success[0] == decision.success).all() and (guess.rows[0] == decision.rows).all())
-        if decision.reason == "second_choice":
+        success, distances, rows = _again(decision)
+        same = bool((success[0] == decision.success).all() and (rows[0] == decision.rows).all())
+        if decision.reason == "second_choice":  # which depends on what calls and the ledger said
             return same
-        choice, reasons = decide(snapshot, guess.success, guess.distances, decision.terms, np.array([decision.coin]))
-        return same and int(choice[0]) == decision.choice and reasons[0] == decision.reason
+        choice, _ = decide(snapshot, success, distances, decision.terms, np.array([decision.coin]))
+        return same and int(choice[0]) == decision.choice
 
     def names(self) -> Iterator[str]:
         """The ids of all receipts, oldest first."""
@@ -253,6 +253,15 @@ class Receipts:
             yield
         except apsw.Error as error:
             raise StorageError(self.path, f"receipts cannot be read or written there ({error})") from error
+
+
+def _again(decision: Decision) -> tuple[Any, Any, Any]:
+    """What the snapshot thinks of the query now: success (1, M), distances and rows (1, k)."""
+    snapshot = decision.snapshot
+    if decision.features.size == snapshot.width:
+        return snapshot.guess(decision.features[None])
+    # Its features could not be had: overall accuracies decided, and nothing was near or far.
+    return snapshot.profile.accuracy[None], np.zeros((1, 1)), np.empty((1, 0), np.int64)
 
 
 def _stored(decision: Decision) -> tuple[Any, ...]:
