@@ -11,11 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from occamroute._version import __version__
-from occamroute.errors import OccamError
 from occamroute.serving.endpoints import answering, changing, chat, deciding, health, inference, looking
 from occamroute.serving.gate import Gate
 from occamroute.serving.operations import Operation, refused
-from occamroute.serving.problems import ProblemError, problem_for
+from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS", "create_app"]
@@ -52,38 +51,31 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    app.router.routes.extend(operation.route() for operation in OPERATIONS)
-    app.add_middleware(Gate, service=service)
-    for kind in (ProblemError, OccamError, RequestValidationError, HTTPException):
+    routes = [operation.route(service) for operation in OPERATIONS]
+    app.router.routes.extend(routes)
+    pairs = zip(OPERATIONS, routes, strict=True)
+    lean = {(one.method, one.path): route.app for one, route in pairs if one.lean is not None}
+    app.add_middleware(Gate, service=service, lean=lean)
+    for kind in (RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refuse)
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """The problem that an error is to its caller."""
+    """The problem that a refusal of FastAPI is to its caller; all others come to the gate."""
     problem = _problem(request, error)
-    if problem is None:
-        raise error
     content = problem.content(request.url.path)
     return Response(
         content, problem.status, {name.decode(): value.decode() for name, value in problem.header_list(len(content))}
     )
 
 
-def _problem(request: Request, error: Exception) -> ProblemError | None:
+def _problem(request: Request, error: Exception) -> ProblemError:
     if isinstance(error, RequestValidationError):
-        return refused([one for one in error.errors() if isinstance(one, dict)])
-    if isinstance(error, HTTPException):
-        return _of_http(request, error)
-    return problem_for(error)
-
-
-def _of_http(request: Request, error: HTTPException) -> ProblemError:
-    if error.status_code == 405:
+        return refused(error.errors())
+    if isinstance(error, HTTPException) and error.status_code == 405:
         return ProblemError("method_not_allowed", headers={"allow": ", ".join(_methods(request.app, request.url.path))})
-    if error.status_code == 404:
-        return ProblemError("not_found")
-    return ProblemError("malformed_request" if error.status_code < 500 else "internal")
+    return ProblemError("not_found" if getattr(error, "status_code", 0) == 404 else "malformed_request")
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:

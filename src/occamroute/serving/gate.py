@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from occamroute.serving.problems import ProblemError
+from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
 
 __all__ = ["Gate", "send_problem"]
@@ -20,17 +21,21 @@ HEALTH = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 
 class Gate:
-    """A middleware in plain ASGI: the others that Starlette offers cost more than an endpoint."""
+    """A middleware in plain ASGI: the others that Starlette offers cost more than an endpoint.
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    ``lean`` are endpoints by method and path that need no router, and are reached past it.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, lean: Mapping[tuple[str, str], ASGIApp]) -> None:
+        self._app, self._service, self._lean = app, service, lean
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, and see what becomes of it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        service, began, status = self._service, time.perf_counter(), 0
+        service, began, status, path = self._service, time.perf_counter(), 0, scope["path"]
+        lean = self._lean.get((scope["method"], path))
 
         async def counted(message: Any) -> None:
             nonlocal status
@@ -40,19 +45,20 @@ class Gate:
 
         service.in_flight += 1
         try:
-            if service.in_flight > service.limits.in_flight and scope["path"] not in HEALTH:
+            if service.in_flight > service.limits.in_flight and path not in HEALTH:
                 await send_problem(ProblemError("overloaded", retry_after=1), scope, counted)
                 return
-            await self._app(scope, receive, counted)
+            await (lean or self._app)(scope, receive, counted)
         except Exception as error:  # noqa: BLE001  # the last place where it can be told
-            _log(error, scope)
+            problem = problem_for(error)
+            if problem is None or status:
+                _log(error, scope)
             if not status:
-                await send_problem(ProblemError("internal"), scope, counted)
+                await send_problem(problem or ProblemError("internal"), scope, counted)
         finally:
             service.in_flight -= 1
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            service.metrics.request(scope["method"], path, status, time.perf_counter() - began)
+            declared = path if lean else getattr(scope.get("route"), "path", "other")
+            service.metrics.request(scope["method"], declared, status, time.perf_counter() - began)
 
 
 async def send_problem(problem: ProblemError, scope: Scope, send: Send) -> None:

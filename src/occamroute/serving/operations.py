@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from starlette.types import Receive, Send
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from occamroute.serving.admission import Caller, admitted
@@ -61,11 +61,11 @@ class Operation:
         guards = ("unauthenticated", "forbidden", "foreign_host") if self.guarded else ()
         return (*self.problems, *guards, *(WITH_BODY if self.takes is not None else ()), *always)
 
-    def route(self) -> APIRoute:
-        """The route, guarded."""
+    def route(self, service: Service) -> APIRoute:
+        """The route, guarded; ``route.app`` is the guard."""
         made = APIRoute(
             self.path,
-            self.endpoint or _declared(self.takes),
+            self.endpoint or _declared(self.takes, self.lean),
             methods=[self.method],
             summary=self.summary,
             tags=[self.family],
@@ -75,7 +75,7 @@ class Operation:
             operation_id=_operation_id(self.method, self.path),
             openapi_extra={"x-scope": self.scope} if self.guarded else None,
         )
-        made.app = Guard(self, made.app)
+        made.app = Guard(self, service, made.app)
         return made
 
     def _documented(self) -> dict[int | str, dict[str, Any]]:
@@ -98,12 +98,12 @@ class Operation:
 class Guard:
     """Before an endpoint is reached: whether the caller is admitted, and the body said to be JSON and small enough."""
 
-    def __init__(self, operation: Operation, inner: Callable[[Connection, Receive, Send], Awaitable[None]]) -> None:
-        self._operation, self._inner = operation, inner
+    def __init__(self, operation: Operation, service: Service, inner: ASGIApp) -> None:
+        self._operation, self._service, self._inner = operation, service, inner
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         """Let a request through, or raise the problem."""
-        operation, service = self._operation, connection["app"].state.service
+        operation, service = self._operation, self._service
         authorization = host = kind = length = None
         for name, value in connection["headers"]:
             if name == b"authorization":
@@ -225,13 +225,13 @@ Asks = Annotated[Call, Depends(_call)]
 Uses = Annotated[Service, Depends(service_of)]
 
 
-def _declared(takes: type[BaseModel] | None) -> Callable[..., Any]:
+def _declared(takes: type[BaseModel] | None, lean: Lean | None) -> Callable[..., Any]:
     """A function of which FastAPI reads the signature, for the document."""
 
     async def declared(body: Any) -> None:
-        """Never called."""
+        raise NotImplementedError
 
-    declared.__annotations__ = {"body": takes}
+    declared.__annotations__, declared.__doc__ = {"body": takes}, lean.__doc__
     return declared
 
 

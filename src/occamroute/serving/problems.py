@@ -138,4 +138,6 @@ def problem_for(error: BaseException) -> ProblemError | None:
         return ProblemError("unknown_name", f"there is no {error.args[0]} {error.args[1]!r:.120}.")
     if isinstance(error, InvalidInputError):
         return ProblemError("invalid_request", str(error))
-    return None if not isinstance(error, OccamError) else ProblemError("internal")
+    if type(error) is OccamError:  # what is closed says so by it
+        return ProblemError("not_ready", retry_after=1)
+    return None

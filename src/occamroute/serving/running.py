@@ -30,7 +30,7 @@ from occamroute.serving.limits import Limits
 from occamroute.serving.queries import query_forms
 from occamroute.serving.service import Service
 
-__all__ = ["Options", "run", "service_from"]
+__all__ = ["Options", "listening", "run", "service_from"]
 
 # Threads hand over to one another more often than by default, or the event loop waits for the search thread's Python.
 SWITCH_SECONDS = 0.001
@@ -83,7 +83,7 @@ def run(
     profile: Profile, pool: Pool | None, options: Options, *, told: Callable[[str, Service], None] = lambda *_: None
 ) -> None:
     """Serve until the process is told to stop; ``told`` hears the address once requests are answered."""
-    with _state_of_its_own(options.state), _listening(options.host, options.port) as listener:
+    with _state_of_its_own(options.state), listening(options.host, options.port) as listener:
         service = service_from(profile, pool, options)
         sys.setswitchinterval(SWITCH_SECONDS)
         config = uvicorn.Config(
@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def listening(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens, taken before the long work begins."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

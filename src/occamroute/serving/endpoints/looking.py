@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute.errors import UnknownNameError
 from occamroute.serving.bodies import (
@@ -20,7 +20,6 @@ from occamroute.serving.bodies import (
     Frontier,
     FrontierPoint,
     Receipt,
-    Strict,
 )
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
@@ -30,8 +29,10 @@ __all__ = ["OPERATIONS"]
 Moment = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e11)]
 
 
-class Search(Strict):
+class Search(BaseModel):
     """Which receipts; times are seconds since 1970."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     since: Moment | None = None
     until: Moment | None = None

@@ -1,0 +1,217 @@
+"""Deciding over HTTP: one query, many queries, and what decisions came to."""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import occamroute as oc
+from serving import world
+
+FEATURES = [0.9, 0.05, 0.05]
+
+
+def refusal(reply: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem that a reply must be."""
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = reply.json()
+    assert found["code"] == code
+    assert found["status"] == status
+    assert found["detail"].endswith(".")
+    return found
+
+
+def test_a_decision_has_a_receipt(open_service: httpx.Client) -> None:
+    """A decision names a classifier and its cost; its receipt says what it followed from."""
+    reply = open_service.post("/v1/route", json={"features": FEATURES})
+    assert reply.status_code == 200, reply.text
+    made = reply.json()
+    assert set(made) == {"decision", "classifier", "cost", "success", "reason", "held"}
+    assert made["classifier"] in ("small", "large")
+    assert made["cost"] in ("0.1", "1.1")
+    assert made["held"] is False
+    receipt = open_service.get(f"/v1/decisions/{made['decision']}").json()
+    assert receipt["features"] == FEATURES
+    assert receipt["classifier"] == made["classifier"]
+    assert len(receipt["neighbours"]) == 8
+    assert {one["classifier"] for one in receipt["estimates"]} == {"small", "large"}
+    found = open_service.get("/v1/decisions", params={"classifier": made["classifier"], "limit": 1}).json()
+    assert found["decisions"][0]["id"] == made["decision"]
+    assert found["next"] == made["decision"]
+    others = open_service.get("/v1/decisions", params={"before": made["decision"]}).json()
+    assert made["decision"] not in [one["id"] for one in others["decisions"]]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_packed_features_are_the_same_as_listed(open_service: httpx.Client, kind: str) -> None:
+    """Base64 of little-endian floats decides as the list does."""
+    words = base64.b64encode(np.array(FEATURES, kind).astype(f"<f{kind[-2:] == '64' and 8 or 4}").tobytes()).decode()
+    packed = open_service.post("/v1/route", json={"features": {kind: words}}).json()
+    listed = open_service.post("/v1/route", json={"features": FEATURES}).json()
+    assert packed["success"] == pytest.approx(listed["success"], abs=1e-6)
+    assert packed["classifier"] == listed["classifier"]
+
+
+def test_holding_and_settling(tmp_path: Path) -> None:
+    """A held cost counts until it is settled, and then what was settled does, once."""
+    with world.served(world.service(tmp_path, with_pool=False)) as client:
+        made = client.post("/v1/route", json={"features": FEATURES, "hold": True}).json()
+        assert made["held"] is True
+        assert client.get("/v1/budget").json()["held"] == made["cost"]
+        for cost in ("0.05", 7, 0):
+            reply = client.post("/v1/settle", json={"decision": made["decision"], "cost": cost})
+            assert reply.status_code == 200, reply.text
+        balance = client.get("/v1/budget").json()
+        assert (balance["held"], balance["spent"], balance["available"]) == ("0", "0.05", "199.95")
+        advice = client.post("/v1/route", json={"features": FEATURES}).json()
+        refusal(client.post("/v1/settle", json={"decision": advice["decision"], "cost": 1}), 404, "unknown_decision")
+        refusal(client.post("/v1/settle", json={"decision": "0" * 28, "cost": 1}), 404, "unknown_decision")
+
+
+def test_a_budget_that_is_spent(tmp_path: Path) -> None:
+    """When nothing fits any more, callers hear so, and when to come back."""
+    service = world.service(tmp_path, with_pool=False, budget=Decimal("1.2"), arrivals=2.0)
+    with world.served(service) as client:
+        held = 0
+        for _ in range(14):
+            reply = client.post("/v1/route", json={"features": FEATURES, "hold": True})
+            held += reply.status_code == 200
+        refusal(reply, 429, "budget_exhausted")
+        assert 0 < int(reply.headers["retry-after"]) <= 86_400
+        assert 2 <= held <= 12
+        balance = client.get("/v1/budget").json()
+        assert Decimal(balance["held"]) <= Decimal("1.2")
+
+
+def test_a_ledger_that_is_gone(tmp_path: Path) -> None:
+    """Without its ledger the service refuses, and does not say where the ledger was."""
+    service = world.service(tmp_path, with_pool=False)
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise oc.LedgerError("/secret/place/ledger.db", "the disk is full")
+
+    with world.served(service) as client:
+        service.router.ledger.balance = broken  # type: ignore[method-assign]
+        service.router.ledger.reserve = broken  # type: ignore[method-assign]
+        replies = [client.get("/v1/budget"), client.post("/v1/route", json={"features": FEATURES, "hold": True})]
+        for reply in replies:
+            refusal(reply, 503, "ledger_unavailable")
+            assert "secret" not in reply.text
+            assert reply.headers["retry-after"] == "5"
+        assert client.get("/metrics").status_code == 200
+
+
+def test_a_plan_is_the_exact_one(open_service: httpx.Client) -> None:
+    """The plan keeps its budget, uses it, and is proved; its accuracy is nearly that of the labelled rows."""
+    queries = world.answers([world.text(number) for number in range(500, 800)], 0.6)
+    packed = base64.b64encode(queries.astype("<f8").tobytes()).decode()
+    plans = [
+        open_service.post("/v1/plan", json={"features": features, "budget": budget})
+        for features, budget in [(queries.tolist(), 150), ({"float64": packed}, "150")]
+    ]
+    for reply in plans:
+        assert reply.status_code == 200, reply.text
+    made = plans[0].json()
+    assert made == plans[1].json()
+    assert made["names"] == ["small", "large"]
+    assert len(made["choice"]) == 300
+    assert made["planned_cost"] == pytest.approx(30 + sum(made["choice"]))
+    assert 140 < made["planned_cost"] <= 150
+    assert made["gap"] < 1e-2
+    truth = [world.difficulty(world.text(n)) < (0.95 if made["choice"][n - 500] else 0.6) for n in range(500, 800)]
+    assert made["expected_accuracy"] == pytest.approx(np.mean(truth), abs=0.08)
+    refusal(open_service.post("/v1/plan", json={"features": queries.tolist(), "budget": 1}), 409, "budget_too_small")
+    ragged = [[0.1, 0.2, 0.7], [0.1, 0.9]]
+    refusal(open_service.post("/v1/plan", json={"features": ragged, "budget": 9}), 422, "invalid_request")
+    short = base64.b64encode(np.zeros(4, "<f8").tobytes()).decode()
+    refusal(open_service.post("/v1/plan", json={"features": {"float64": short}, "budget": 9}), 422, "invalid_request")
+
+
+def test_without_features_none_are_needed(tmp_path: Path) -> None:
+    """Where overall accuracies decide, a query is nothing but a query."""
+    with world.served(world.service(tmp_path, with_pool=False, extractor=None)) as client:
+        made = client.post("/v1/route", json={}).json()
+        assert made["reason"] == "no_features"
+        plan = client.post("/v1/plan", json={"queries": 10, "budget": 4}).json()
+        assert sorted(plan["choice"]) == [0] * 7 + [1] * 3
+        refusal(client.post("/v1/plan", json={"budget": 4}), 422, "invalid_request")
+        document = client.get("/openapi.json").json()
+        assert "queries" in document["components"]["schemas"]["PlanRequest"]["required"]
+
+
+def test_feedback(open_service: httpx.Client) -> None:
+    """The truth about an answer goes into its receipt, the first time."""
+    answer = open_service.post("/v1/classify", json={"query": world.text(2000)}).json()
+    decision = answer["decision"]
+    reply = open_service.post("/v1/feedback", json={"decision": decision, "label": answer["label"]})
+    assert reply.json() == {"decision": decision, "success": 1.0}
+    again = open_service.post("/v1/feedback", json={"decision": decision, "success": 0.0})
+    assert again.json()["success"] == 1.0
+    receipt = open_service.get(f"/v1/decisions/{decision}").json()
+    assert receipt["feedback"]["success"] == 1.0
+    assert receipt["outcome"]["label"] == answer["label"]
+    refusal(open_service.post("/v1/feedback", json={"decision": decision}), 422, "invalid_request")
+    refusal(open_service.post("/v1/feedback", json={"decision": "f" * 28, "success": 1}), 404, "unknown_decision")
+
+
+def test_the_frontier_rises(open_service: httpx.Client) -> None:
+    """More money, more accuracy."""
+    points = open_service.get("/v1/frontier").json()["points"]
+    assert len(points) > 2
+    for low, high in zip(points, points[1:], strict=False):
+        assert low["cost"] < high["cost"]
+        assert low["accuracy"] <= high["accuracy"]
+    assert open_service.get("/v1/alarms").json()["alarms"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "malformed_request"),
+        (b"\xff\xfe", 400, "malformed_request"),
+        (b"[]", 422, "invalid_request"),
+        (b"{}", 422, "invalid_request"),
+        (b'{"features": [1, 2]}', 422, "invalid_request"),
+        (b'{"features": [1, 2, NaN]}', 422, "invalid_request"),
+        (b'{"features": [1, 2, 1e999]}', 422, "invalid_request"),
+        (b'{"features": [1, 2, "3"]}', 422, "invalid_request"),
+        (b'{"features": {"float32": "AAAA"}}', 422, "invalid_request"),
+        (b'{"features": {"float32": "AACAfwAAgH8AAIB/"}}', 422, "invalid_request"),
+        (b'{"features": {"float32": "****"}}', 422, "invalid_request"),
+        (b'{"features": [1, 2, 3], "hold": "yes"}', 422, "invalid_request"),
+        (b'{"features": [1, 2, 3], "lease_seconds": 0}', 422, "invalid_request"),
+        (b'{"features": [1, 2, 3], "color": "red"}', 422, "invalid_request"),
+    ],
+)
+def test_bodies_that_are_refused(open_service: httpx.Client, body: bytes, status: int, code: str) -> None:
+    """Whatever is wrong with a body, one sentence says so."""
+    reply = open_service.post("/v1/route", content=body, headers={"content-type": "application/json"})
+    refusal(reply, status, code)
+
+
+def test_requests_that_are_refused(open_service: httpx.Client) -> None:
+    """Other addresses, methods and types of bodies; a body that is too large, by its length or by its content."""
+    refusal(open_service.get("/v1/nothing"), 404, "not_found")
+    refusal(open_service.get("/v1/route/"), 404, "not_found")
+    for path, allowed in [("/v1/rows", "DELETE, POST"), ("/v1/route", "POST"), ("/healthz", "GET")]:
+        reply = open_service.patch(path)
+        refusal(reply, 405, "method_not_allowed")
+        assert reply.headers["allow"] == allowed
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        reply = open_service.post("/v1/route", content=b'{"features": [1, 2, 3]}', headers={"content-type": kind})
+        refusal(reply, 415, "unsupported_media_type")
+    large = b'{"features": [' + b"1," * 2_500_000 + b"1]}"
+    headers = {"content-type": "application/json"}
+    refusal(open_service.post("/v1/route", content=large, headers=headers), 413, "too_large")
+    pieces = (large[start : start + 100_000] for start in range(0, len(large), 100_000))
+    refusal(open_service.post("/v1/route", content=pieces, headers=headers), 413, "too_large")
+    refusal(open_service.get("/v1/decisions", params={"limit": 0}), 422, "invalid_request")
+    refusal(open_service.get("/v1/decisions", params={"since": "nan"}), 422, "invalid_request")
+    refusal(open_service.get("/v1/decisions/x"), 422, "invalid_request")
