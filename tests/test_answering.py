@@ -806,7 +806,7 @@ def watched(server: BillingServer, ledger: Ledger, work: Callable[[], list[Resul
         assert all(looks)
 
 
-@pytest.mark.parametrize(("share", "faults"), [(0.5, 0.0), (0.5, 0.1), (0.5, 0.3), (0.06, 0.3)])
+@pytest.mark.parametrize(("share", "faults"), [(0.5, 0.0), (8.0, 0.1), (8.0, 0.3), (0.06, 0.3)])
 def test_the_servers_bill_never_passes_the_ledger(
     server: BillingServer, chat_profile: oc.Profile, share: float, faults: float
 ) -> None:
@@ -815,7 +815,8 @@ def test_the_servers_bill_never_passes_the_ledger(
     server.meet(**dict.fromkeys(FAULTS, faults / len(FAULTS)))
     cap = Fraction(str(share)) * Fraction(str(chat_profile.mean_costs.max())) * len(queries)
     router = Router(chat_profile, budget=cap, arrivals=len(queries), extractor="mini")
-    with router, Answerer(router, chat_pool(server, 0.4), deadline_seconds=8) as answerer:
+    # Long enough that a busy machine is not taken for a server that hangs.
+    with router, Answerer(router, chat_pool(server, 1.5 if faults else 10)) as answerer:
         results = watched(server, router.ledger, lambda: served(answerer, queries))
         good = answered(results)
         spent = check_books(router.ledger)
@@ -823,7 +824,13 @@ def test_the_servers_bill_never_passes_the_ledger(
     assert billed <= spent <= cap
     if not faults:
         assert billed == spent == sum(one.cost for one in good)
-    if share == 0.5:
-        assert len(good) == len(queries), [one for one in results if one not in good]
-        right = np.mean([f"#{one.label} " in query for one, query in zip(good, queries, strict=True)])
+        assert len(good) == len(queries)
+    if share > 1:
+        assert len(good) > 0.95 * len(queries), [one for one in results if one not in good]
+        right = np.mean(
+            [
+                isinstance(one, Answered) and f"#{one.label} " in query
+                for one, query in zip(results, queries, strict=True)
+            ]
+        )
         assert right > 0.75
