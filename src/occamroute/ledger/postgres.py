@@ -96,7 +96,8 @@ class PostgresLedger(Bookkeeping):
         if client is not None:
             change = statements.DROP_CLIENT if cap is None else statements.SET_CLIENT
         said = "none" if cap is None else str(amount_of(cap))
-        self._send(statements.LOCK + change + statements.DO_NOTE_CAP, cap=cap, client=client, said=said)
+        words = statements.LOCK + statements.DO_EXPIRE + change + statements.DO_NOTE_CAP
+        self._send(words, cap=cap, client=client, said=said)
 
     def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[Row]:
         words = statements.NEWEST if newest else statements.ENTRIES

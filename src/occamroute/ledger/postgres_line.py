@@ -83,8 +83,8 @@ class Line:
     def _tried(self, work: Callable[[Any], Result], deadline: float) -> Result:
         try:
             return self._done(work, deadline)
-        except self._psycopg.OperationalError as error:
-            if not _broken(error) or time.monotonic() > deadline:
+        except self._psycopg.Error as error:
+            if not self._is_broken(error) or time.monotonic() > deadline:
                 raise
         return self._done(work, deadline)
 
@@ -107,6 +107,12 @@ class Line:
             self._connection.execute(self.prelude)
             self._heard = self.prelude
         return self._connection
+
+    def _is_broken(self, error: Any) -> bool:
+        """Whether an error means that the connection is gone: noticed here, or by a code of a server that ends it."""
+        if error.sqlstate is None:
+            return isinstance(error, self._psycopg.OperationalError)
+        return str(error.sqlstate).startswith(("08", "57P", "25P03"))
 
     def _hang_up(self) -> None:
         if self._connection is not None:
@@ -158,11 +164,6 @@ def _until(deadline: float, steps: Generator[Any, Any, Any], late: Exception) ->
         ready = yield state
         if not ready and time.monotonic() > deadline:
             raise late
-
-
-def _broken(error: Any) -> bool:
-    """Whether an error means that the connection is gone: a server that stops says so by a code."""
-    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
 def _forget_all() -> None:
