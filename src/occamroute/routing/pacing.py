@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Arrivals", "Moment", "Pace"]
+__all__ = ["Arrivals", "Moment", "Pace", "cautious"]
 
 # What is known beforehand of a window's arrivals is worth this share of a window of watching, or so many arrivals.
 PRIOR_SHARE, PRIOR_COUNT = 0.05, 10.0
@@ -88,6 +88,11 @@ class Arrivals:
         elif moment.since > self._window:
             self.before = self.seen / max(1e-9, min(1.0, (moment.since - self._begun) / (moment.since - self._window)))
             self._window, self._begun, self.seen = moment.since, moment.since, 0
+
+
+def cautious(expected: float) -> float:
+    """As many queries as may well come where so many are expected: money for the cheapest answer is kept for these."""
+    return expected + 3.0 * math.sqrt(expected) + 3.0
 
 
 class Pace:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from occamroute._money import Amount
 from occamroute.ledger import Balance, Hold, Ledger
 from occamroute.routing.decisions import Decision, Terms
-from occamroute.routing.pacing import Moment, Pace
+from occamroute.routing.pacing import Moment, Pace, cautious
 from occamroute.routing.snapshots import Snapshot
 
 __all__ = ["Standing", "Wallet"]
@@ -57,7 +57,7 @@ class Wallet:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
             rate = max(least, standing.available / remaining)
             off = self.pace.off
-            spare = max(0.0, standing.available - least * remaining)
+            spare = max(0.0, standing.available - least * cautious(remaining))
             extra = overhead if paid else 0.0
         price = snapshot.prices.at((rate - overhead) / off)
         return Terms(price, standing.cap, standing.available + extra, least + spare + extra, remaining, off, barred)
@@ -68,7 +68,7 @@ class Wallet:
         with self._lock:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
         beyond = float(decision.cost) - least
-        return beyond <= CLOSE * least or beyond <= standing.available - least * remaining
+        return beyond <= CLOSE * least or beyond <= standing.available - least * cautious(remaining)
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
