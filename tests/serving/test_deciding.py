@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_a_decision_has_a_receipt(open_service: httpx.Client) -> None:
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_packed_features_are_the_same_as_listed(open_service: httpx.Client, kind: str) -> None:
     """Base64 of little-endian floats decides as the list does."""
-    words = base64.b64encode(np.array(FEATURES, kind).astype(f"<f{kind[-2:] == '64' and 8 or 4}").tobytes()).decode()
+    words = base64.b64encode(np.array(FEATURES, np.dtype(kind).newbyteorder("<")).tobytes()).decode()
     packed = open_service.post("/v1/route", json={"features": {kind: words}}).json()
     listed = open_service.post("/v1/route", json={"features": FEATURES}).json()
     assert packed["success"] == pytest.approx(listed["success"], abs=1e-6)
@@ -165,7 +166,7 @@ def test_the_frontier_rises(open_service: httpx.Client) -> None:
     """More money, more accuracy."""
     points = open_service.get("/v1/frontier").json()["points"]
     assert len(points) > 2
-    for low, high in zip(points, points[1:], strict=False):
+    for low, high in pairwise(points):
         assert low["cost"] < high["cost"]
         assert low["accuracy"] <= high["accuracy"]
     assert open_service.get("/v1/alarms").json()["alarms"] == []

@@ -79,7 +79,7 @@ def served(service: Service, **options: Any) -> Iterator[httpx.Client]:
             while not server.started and thread.is_alive():
                 pass
             assert thread.is_alive()
-            address = "http://127.0.0.1:{}".format(listener.getsockname()[1])
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
             with httpx.Client(base_url=address, timeout=60, **options) as client:
                 yield client
         finally:
