@@ -110,20 +110,19 @@ class Asker:
             if ended is None or ended.error is None:
                 return ended
             request.note(name, ended.error)
-            if number == tries or not isinstance(ended.error, CallRefusedError | CallLostError):
-                return None
             seconds = pause(number - 1, ended.error.retry_after, self._random)
-            if request.left - seconds < FOR_RETRIES * request.seconds:
+            hopeless = not isinstance(ended.error, CallRefusedError | CallLostError)
+            if errand.last or hopeless or request.left - seconds < FOR_RETRIES * request.seconds:
                 self._gave_up(errand, ended.error)
                 return None
             await asyncio.sleep(seconds)
         return None
 
     def _gave_up(self, errand: Errand, error: CallError) -> None:
-        """There is no time for another try: one that was only turned away is left alone as long as it asked for."""
+        """No other try: a classifier is left alone as long as it asked for, and to be turned away counts now."""
         if error.retry_after is not None:
             self._breakers.rest(errand.source.name, error.retry_after)
-        elif isinstance(error, CallRefusedError):
+        if isinstance(error, CallRefusedError) and not errand.last:
             self._breakers.failed(errand.source.name, errand.began)
 
     async def _made(self, request: Request, errand: Errand) -> Ended | None:

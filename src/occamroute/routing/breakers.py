@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -18,7 +19,10 @@ OPEN_SECONDS, LONGEST_SECONDS = 30.0, 300.0
 
 @dataclass
 class _Breaker:
-    """The latest calls of one classifier; ``until`` is None while it is closed."""
+    """The latest calls of one classifier; ``until`` is None while it is closed.
+
+    Until ``quiet_until`` it wants to be left alone, open or closed.
+    """
 
     latest: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     failed_in_a_row: int = 0
@@ -26,6 +30,7 @@ class _Breaker:
     until: float | None = None
     seconds: float = 0.0
     probing: bool = False
+    quiet_until: float = -math.inf
 
     def add(self, failed: bool) -> None:
         self.latest.append(failed)
@@ -43,7 +48,11 @@ class _Breaker:
         self.until, self.failed_in_a_row, self.seconds, self.probing = None, 0, 0.0, False
 
     def resting(self, now: float) -> bool:
-        return self.until is not None and (self.probing or now < self.until)
+        return self.probing or now < self.back_at
+
+    @property
+    def back_at(self) -> float:
+        return max(self.quiet_until, -math.inf if self.until is None else self.until)
 
 
 class Breakers:
@@ -66,7 +75,7 @@ class Breakers:
         self._breakers: dict[str, _Breaker] = {}
 
     def resting(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the classifiers that are not to be asked now; never all of them: the least bad one stays."""
+        """Those of the classifiers that are not to be asked now; never all: the one that is back first stays."""
         with self._lock:
             return self._resting(tuple(names), self._clock())
 
@@ -113,14 +122,15 @@ class Breakers:
     def rest(self, name: str, seconds: float) -> None:
         """It asked to be left alone for so long."""
         with self._lock:
-            self._of(name).open(self._clock(), min(self._longest, max(0.0, seconds)))
+            breaker = self._of(name)
+            breaker.quiet_until = max(breaker.quiet_until, self._clock() + min(self._longest, seconds))
 
     def seconds_left(self, names: Iterable[str]) -> float | None:
         """In how many seconds the first of those that rest is tried again; None: none of them rests."""
         with self._lock:
             now = self._clock()
-            waits = [self._of(name).until for name in names if self._of(name).resting(now)]
-            return min((max(0.0, until - now) for until in waits if until is not None), default=None)
+            resting = [breaker for breaker in map(self._of, names) if breaker.resting(now)]
+            return min((max(0.0, breaker.back_at - now) for breaker in resting), default=None)
 
     def _of(self, name: str) -> _Breaker:
         return self._breakers.setdefault(name, _Breaker())
@@ -128,6 +138,5 @@ class Breakers:
     def _resting(self, names: tuple[str, ...], now: float) -> frozenset[str]:
         resting = {name for name in names if self._of(name).resting(now)}
         if resting and len(resting) == len(set(names)):
-            # Of those that all fail, the one that was given up for the shortest time, and longest ago.
-            resting.remove(min(names, key=lambda name: (self._of(name).seconds, self._of(name).since)))
+            resting.remove(min(names, key=lambda name: self._of(name).back_at))
         return frozenset(resting)
