@@ -1,4 +1,4 @@
-"""Answers over HTTP: by the service's own way, by OpenAI's and by KServe's; from functions, images and real upstreams."""
+"""Answers over HTTP: by the service's own way, by OpenAI's and by KServe's; from functions and a real upstream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from servers import billing_server
 
 import occamroute as oc
 from occamroute.adapters.kserve import KServeClassifier
 from occamroute.adapters.openai import ChatClassifier
 from occamroute.serving.running import Options, service_from
-from servers import billing_server
 from serving import world
 from serving.test_deciding import refusal
 

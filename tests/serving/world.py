@@ -70,6 +70,7 @@ def served(service: Service, **options: Any) -> Iterator[httpx.Client]:
             ws="none",
             lifespan="on",
             log_config=None,
+            access_log=False,
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)

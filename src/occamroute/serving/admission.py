@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from occamroute.serving.keys import SCOPES, Key, Keys, Scope
@@ -10,7 +11,6 @@ from occamroute.serving.problems import ProblemError
 __all__ = ["Caller", "admitted", "is_loopback"]
 
 BEARER = b"bearer "
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,12 @@ def admitted(
 
 def is_loopback(host: str) -> bool:
     """Whether an address can only be reached from this machine."""
-    return host.lower() in LOOPBACK or host.startswith("127.")
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may lead anywhere
+        return False
 
 
 def _shown(keys: Keys, authorization: bytes | None) -> Key | None:

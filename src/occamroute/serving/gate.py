@@ -16,6 +16,8 @@ from occamroute.serving.service import Service
 __all__ = ["Gate", "send_problem"]
 
 LOG = logging.getLogger("occamroute")
+# Frames of a traceback that are logged.
+DEEP = 8
 # Never refused for too many requests: whoever restarts services asks these.
 HEALTH = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
 
@@ -57,7 +59,7 @@ class Gate:
                 await send_problem(problem or ProblemError("internal"), scope, counted)
         finally:
             service.in_flight -= 1
-            declared = path if lean else getattr(scope.get("route"), "path", "other")
+            declared = path if lean else _route(scope)
             service.metrics.request(scope["method"], declared, status, time.perf_counter() - began)
 
 
@@ -71,5 +73,11 @@ async def send_problem(problem: ProblemError, scope: Scope, send: Send) -> None:
 
 def _log(error: Exception, scope: Scope) -> None:
     """Where it happened, but not what the exception says: that may quote a query or a key."""
-    where = "".join(traceback.format_tb(error.__traceback__)[-8:])
-    LOG.error("%s %s failed: %s\n%s", scope["method"], scope["path"], type(error).__name__, where)
+    frames = traceback.extract_tb(error.__traceback__)[-DEEP:]
+    where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    LOG.error("%s %s failed: %s\n%s", scope["method"], _route(scope), type(error).__name__, where)
+
+
+def _route(scope: Scope) -> str:
+    """The path as it is declared: what a caller put into one may be anything."""
+    return str(getattr(scope.get("route"), "path", "other"))
