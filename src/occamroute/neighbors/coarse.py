@@ -7,7 +7,7 @@ neither over- nor underflows. Whatever the picture cannot tell apart is settled 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ _ENOUGH = 0.9  # fewer coordinates do if they carry this share of a row's square
 class Columns(NamedTuple):
     """The picture of several pieces of rows, coordinate by coordinate."""
 
-    pictures: Floats  # (K, D, S): S is the pieces' size rounded up to whole vectors
+    pictures: npt.NDArray[Any]  # (K, D, S): S is the pieces' size rounded up to whole vectors
     peaks: npt.NDArray[np.int32]  # (K, S): each row's own most telling coordinate; (K, 0) if all are used
     heights: Floats  # (K, S): the row in that coordinate
 
@@ -52,7 +52,7 @@ class Prepared(NamedTuple):
     """
 
     exact: FloatArray  # (B, d) float64, as given
-    picture: Floats  # (B, D)
+    picture: npt.NDArray[Any]  # (B, D)
     order: npt.NDArray[np.int32]  # (B, p): the coordinates that tell most about each query
     unit: FloatArray  # (B,): powers of two for sums of squares
     slack: FloatArray  # (B,)
@@ -67,13 +67,16 @@ class Prepared(NamedTuple):
 class Coarse:
     """The float32 picture of rows (n, d) for one metric."""
 
+    dtype = np.float32
+    lanes = LANES
+
     def __init__(self, rows: FloatArray, metric: int, *, threads: int | None) -> None:
         self.metric = metric
         width = int(rows.shape[1])
         self.width = width
         self.product = metric == L2 and width > _DIRECT_L2
         self.height = width + 2 if self.product else -(-width // STEP) * STEP
-        low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
+        self.low, self.high = low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
         with np.errstate(over="ignore"):
             mean = np.clip(rows.mean(axis=0, dtype=np.float64), low, high)
         around_zero = float(np.maximum(-low, high).max())
@@ -173,6 +176,17 @@ class Coarse:
             multiply(prepared.picture, columns.pictures, out=out)
         else:
             sweep(prepared.picture, prepared.order, columns.pictures, self.metric, out)
+
+    def share_left(self, rows: FloatArray, queries: FloatArray, distances: FloatArray) -> float:
+        """The share of rows (n, d) whose bounds do not tell that they are farther from queries than given."""
+        pictures, asked = self.picture(rows), self.picture(queries)
+        peaks = np.abs(pictures - self._mean).argmax(axis=1)
+        heights = pictures[np.arange(len(rows)), peaks]
+        left = 0
+        for query, order, distance in zip(asked, self._order(asked), distances * self.scale, strict=True):
+            few = np.abs(pictures[:, order] - query[order]).max(axis=1)
+            left += int((np.maximum(few, np.abs(query[peaks] - heights)) <= distance).sum())
+        return left / (len(queries) * len(rows))
 
     def _order(self, picture: Floats) -> npt.NDArray[np.int32]:
         """For each query the coordinates in which rows are expected to be far from it."""

@@ -44,10 +44,10 @@ def weights_of(weights: Any, available: int) -> FloatArray:
     return array
 
 
-def neighbor_count(k: Any, available: int) -> int:
+def neighbor_count(k: Any, available: int, name: str = "k") -> int:
     """A whole number from 1 to the rows available."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= available:
-        raise InvalidInputError(f"k must be a whole number from 1 to {available}, got {k!r}.")
+        raise InvalidInputError(f"{name} must be a whole number from 1 to {available}, got {k!r}.")
     return int(k)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from occamroute._compiled import kernel, quickselect
 
 __all__ = ["select", "sort_within"]
@@ -20,12 +22,20 @@ def select(given: Any, count: int, rank: int, values: Any) -> float:
 
 
 @kernel()
-def sort_within(keys: Any, numbers: Any, given: int, bound: float, spare_keys: Any, spare_numbers: Any) -> int:
-    """Drop the pairs whose key is above ``bound``, sort the rest by key and number; returns how many."""
-    count = 0
+def sort_within(
+    given_keys: Any, given_numbers: Any, given: int, bound: float, keys: Any, numbers: Any, ends: Any
+) -> int:
+    """Sort the pairs whose key is at most ``bound`` by key and number; returns how many.
+
+    Keys are not negative. ``ends`` is space for two more than are given, which are left in disorder.
+    """
+    count, low = 0, bound
     for i in range(given):
-        keys[count], numbers[count] = keys[i], numbers[i]
-        count += keys[i] <= bound
+        key, given_numbers[count] = given_keys[i], given_numbers[i]
+        given_keys[count] = key
+        count += key <= bound
+        low = min(low, key)
+    _spread(given_keys, given_numbers, count, low, bound, keys, numbers, ends)
     for start in range(0, count, _RUN):
         for i in range(start + 1, min(start + _RUN, count)):
             key, number, j = keys[i], numbers[i], i
@@ -35,19 +45,49 @@ def sort_within(keys: Any, numbers: Any, given: int, bound: float, spare_keys: A
             keys[j], numbers[j] = key, number
     run = _RUN
     while run < count:
-        for start in range(0, count, 2 * run):
-            middle, stop = min(start + run, count), min(start + 2 * run, count)
-            for i in range(start, middle):
-                spare_keys[i], spare_numbers[i] = keys[i], numbers[i]
-            i, j, to = start, middle, start
-            while i < middle and j < stop:
-                # The left run waits in the spare arrays, so that nothing unread is overwritten.
-                left = spare_keys[i] < keys[j] or (spare_keys[i] == keys[j] and spare_numbers[i] < numbers[j])
-                keys[to] = spare_keys[i] if left else keys[j]
-                numbers[to] = spare_numbers[i] if left else numbers[j]
-                i, j, to = i + left, j + (not left), to + 1
-            while i < middle:
-                keys[to], numbers[to] = spare_keys[i], spare_numbers[i]
-                i, to = i + 1, to + 1
+        for start in range(0, count - run, 2 * run):
+            _merge(keys, numbers, start, start + run, min(start + 2 * run, count), given_keys, given_numbers)
         run *= 2
     return count
+
+
+@kernel()
+def _spread(
+    given_keys: Any, given_numbers: Any, count: int, low: float, high: float, keys: Any, numbers: Any, ends: Any
+) -> None:
+    """Put each pair about where it belongs if keys are spread evenly, so that little is left to merge."""
+    if not 1e-290 < high - low < np.inf:  # all the same, or the scale would leave the range of floats
+        for i in range(count):
+            keys[i], numbers[i] = given_keys[i], given_numbers[i]
+        return
+    scale = (count - 0.5) / (high - low)
+    for place in range(count + 1):
+        ends[place] = 0
+    for i in range(count):
+        ends[int((given_keys[i] - low) * scale) + 1] += 1
+    for place in range(count):
+        ends[place + 1] += ends[place]
+    for i in range(count):
+        place = int((given_keys[i] - low) * scale)
+        keys[ends[place]], numbers[ends[place]] = given_keys[i], given_numbers[i]
+        ends[place] += 1
+
+
+@kernel()
+def _merge(keys: Any, numbers: Any, start: int, middle: int, stop: int, spare_keys: Any, spare_numbers: Any) -> None:
+    """Merge two sorted runs that lie next to each other."""
+    last, first = keys[middle - 1], keys[middle]
+    if last < first or (last == first and numbers[middle - 1] < numbers[middle]):
+        return
+    for i in range(start, middle):
+        spare_keys[i], spare_numbers[i] = keys[i], numbers[i]
+    i, j, to = start, middle, start
+    while i < middle and j < stop:
+        # The left run waits in the spare arrays, so that nothing unread is overwritten.
+        left = spare_keys[i] < keys[j] or (spare_keys[i] == keys[j] and spare_numbers[i] < numbers[j])
+        keys[to] = spare_keys[i] if left else keys[j]
+        numbers[to] = spare_numbers[i] if left else numbers[j]
+        i, j, to = i + left, j + (not left), to + 1
+    while i < middle:
+        keys[to], numbers[to] = spare_keys[i], spare_numbers[i]
+        i, to = i + 1, to + 1

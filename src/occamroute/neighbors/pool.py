@@ -11,11 +11,12 @@ from occamroute._arrays import FloatArray, IntArray, feature_matrix
 from occamroute.executors.local import over_blocks
 from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.inputs import excluded_of, frozen, neighbor_count, queries_of, values_of, weights_of
+from occamroute.neighbors.levels import Levels
 from occamroute.neighbors.metrics import metric_code
-from occamroute.neighbors.ranking import rank
+from occamroute.neighbors.ranking import Space, rank
 from occamroute.neighbors.sweep import chunk_count
 
-__all__ = ["PoolAverages", "PoolIndex", "Ranked"]
+__all__ = ["Averager", "PoolAverages", "PoolIndex", "Ranked"]
 
 _TILE = 1024  # rows whose bounds are computed together
 _SPACE = 4 << 20  # bytes of bounds that a thread holds
@@ -34,6 +35,7 @@ class PoolAverages(NamedTuple):
 
     means: FloatArray  # (W, Q, M)
     distance: FloatArray  # (Q,): to the nearest row
+    nearest: Ranked  # (Q, show)
 
 
 class PoolIndex:
@@ -53,68 +55,115 @@ class PoolIndex:
         self.threads = threads
         code = metric_code(metric)
         self._rows = feature_matrix(rows, "rows")
-        self._coarse = Coarse(self._rows, code, threads=threads)
+        coarse = Coarse(self._rows, code, threads=threads)
+        self._picture = (Levels.fitting(self._rows, coarse) if coarse.partial else None) or coarse
         count = len(self._rows)
         pieces = [slice(start, start + _TILE) for start in range(0, count, _TILE)]
-        self._columns = self._coarse.columns(self._rows, pieces, min(_TILE, count), threads=threads)
+        self._columns = self._picture.columns(self._rows, pieces, min(_TILE, count), threads=threads)
+        lanes = self._picture.lanes
+        self._shape = len(pieces), -(-min(_TILE, count) // lanes) * lanes
 
     def search(self, queries: Any, k: int) -> Ranked:
         """The ``k`` nearest rows of each of the queries (Q, d)."""
         queries = queries_of(queries, self._rows.shape[1])
         k = neighbor_count(k, len(self._rows))
-        found = Ranked(np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64))
-        unused = frozen(np.empty((len(self._rows), 0))), frozen(np.empty((0, k)))
-        self._run(queries, *unused, excluded_of(None, len(queries), 0), found, np.empty((0, len(queries), 0)))
-        return found
+        nothing = frozen(np.empty((len(self._rows), 0))), frozen(np.empty((0, k)))
+        excluded = excluded_of(None, len(queries), 0)
+        return self._ranked(queries, *nothing, excluded, k, np.empty((0, len(queries), 0)), threading.local())
 
-    def average(self, queries: Any, values: Any, weights: Any, exclude: Any = None) -> PoolAverages:
+    def average(self, queries: Any, values: Any, weights: Any, exclude: Any = None, *, show: int = 1) -> PoolAverages:
         """Means of ``values`` (n, M) weighted by rank, for each line of ``weights`` (W, k).
 
         Rows at equal distance share the weight of the ranks they occupy; a tie that straddles rank k is
         taken in as a whole. What a line leaves of 1 goes to the mean of all values. ``exclude`` (Q,) names
-        for each query a row to leave out, or −1.
+        for each query a row to leave out, or −1. The first ``show`` rows are named too.
         """
-        queries = queries_of(queries, self._rows.shape[1])
-        values = values_of(values, len(self._rows))
-        excluded = excluded_of(exclude, len(queries), len(self._rows))
-        left_out = bool((excluded >= 0).any())
-        weights = weights_of(weights, len(self._rows) - left_out)
-        nearest = Ranked(np.empty((len(queries), 1)), np.empty((len(queries), 1), dtype=np.int64))
-        means = np.zeros((len(weights), len(queries), values.shape[1]))
-        self._run(queries, values, weights, excluded, nearest, means)
-        # The weight that no rank takes goes to the mean over the pool, without the row left out.
-        total = values.sum(axis=0) - np.where(excluded[:, np.newaxis] >= 0, values[excluded], 0.0)
-        rest = 1.0 - weights.sum(axis=1)
-        means += rest[:, np.newaxis, np.newaxis] * (total / (len(values) - (excluded >= 0))[:, np.newaxis])
-        return PoolAverages(means, nearest.distances[:, 0])
+        return self.averager(values, weights, show=show).average(queries, exclude)
 
-    def _run(
+    def averager(self, values: Any, weights: Any, *, show: int = 1) -> Averager:
+        """What :meth:`average` does, made ready once for many calls with the same values and weights."""
+        return Averager(self, values, weights, show)
+
+    def _ranked(
         self,
         queries: FloatArray,
         values: FloatArray,
         weights: FloatArray,
         excluded: IntArray,
-        found: Ranked,
+        show: int,
         means: FloatArray,
-    ) -> None:
-        """Rank the rows for blocks of queries; fill ``found`` and add the weighted values to ``means``."""
-        coarse, columns = self._coarse, self._columns
-        tiles, _, size = columns.pictures.shape
-
+        scratch: threading.local,
+    ) -> Ranked:
+        """Rank the rows for blocks of queries, give the first ones and add the weighted values to ``means``."""
+        picture, columns = self._picture, self._columns
+        tiles, size = self._shape
+        found = Ranked(np.empty((len(queries), show)), np.empty((len(queries), show), dtype=np.int64))
         fewest, most = _QUERIES
-        together = min(most, max(fewest, _SPACE // (4 * tiles * size)), len(queries))
-        scratch = threading.local()  # fresh memory for each block would cost more than its bounds
+        together = min(most, max(fewest, _SPACE // (np.dtype(picture.dtype).itemsize * tiles * size)))
 
         def block(start: int, stop: int) -> None:
-            prepared = coarse.prepare(queries[start:stop])
-            if not hasattr(scratch, "space"):
-                scratch.space = np.empty(tiles * together * size, dtype=np.float32)
-                scratch.least = np.empty((tiles, chunk_count(size)), dtype=np.float32)
-            bounds = scratch.space[: tiles * (stop - start) * size].reshape(tiles, stop - start, size)
-            coarse.bounds(prepared, columns, out=bounds)
+            if not hasattr(scratch, "bounds"):
+                scratch.bounds = np.empty(tiles * together * size, dtype=picture.dtype)
+                scratch.space = _space(len(self._rows), tiles, size, picture.dtype)
+            prepared = picture.prepare(queries[start:stop])
+            bounds = scratch.bounds[: tiles * (stop - start) * size].reshape(tiles, stop - start, size)
+            picture.bounds(prepared, columns, out=bounds)
             rank(
-                bounds, prepared, columns, self._rows, coarse.metric, coarse.margin, excluded, values,
-                weights, start, found.distances, found.rows, means, scratch.least,
+                bounds, prepared, columns, self._rows, picture.metric, picture.margin, excluded, values,
+                weights, start, found.distances, found.rows, means, scratch.space,
             )  # fmt: skip
 
         over_blocks(block, len(queries), block=together, threads=self.threads)
+        return found
+
+
+class Averager:
+    """Averages of the same values with the same weights, for queries that come a few at a time.
+
+    >>> index = PoolIndex([[0.0], [1.0], [4.0], [6.0]])
+    >>> averager = index.averager([[0.0], [1.0], [0.0], [1.0]], [[0.6, 0.4, 0.0]], show=2)
+    >>> found = averager.average([[4.5]])
+    >>> found.means.tolist(), found.nearest.rows.tolist()
+    ([[[0.4]]], [[2, 3]])
+
+    Every answer has the bits that :meth:`PoolIndex.average` gives, whatever the queries asked with it. Memory
+    is kept between calls, for each thread its own.
+    """
+
+    def __init__(self, index: PoolIndex, values: Any, weights: Any, show: int) -> None:
+        rows = len(index._rows)
+        self._index = index
+        self._values = values_of(values, rows)
+        self._weights = weights_of(weights, rows)
+        self.show = neighbor_count(show, rows, "show")
+        self._scratch = threading.local()
+        self._total = self._values.sum(axis=0)
+        # The weight that no rank takes goes to the mean over the pool, without the row left out.
+        self._rest = (1.0 - self._weights.sum(axis=1))[:, np.newaxis, np.newaxis]
+        further = max(0, self.show - self._weights.shape[1])  # ranks that are shown, and weigh nothing
+        self._ranks = frozen(np.pad(self._weights, ((0, 0), (0, further))))
+
+    def average(self, queries: Any, exclude: Any = None) -> PoolAverages:
+        """Means for each of the queries (Q, d), as :meth:`PoolIndex.average` explains."""
+        index, rows = self._index, len(self._values)
+        queries = queries_of(queries, index._rows.shape[1])
+        excluded = excluded_of(exclude, len(queries), rows)
+        left_out = excluded >= 0
+        total = self._total
+        if exclude is not None and left_out.any():
+            weights_of(self._weights, rows - 1)
+            neighbor_count(self.show, rows - 1, "show")
+            total = total - np.where(left_out[:, np.newaxis], self._values[excluded], 0.0)
+        means = np.zeros((len(self._weights), len(queries), self._values.shape[1]))
+        nearest = index._ranked(queries, self._values, self._ranks, excluded, self.show, means, self._scratch)
+        means += self._rest * (total / (rows - left_out)[:, np.newaxis])
+        return PoolAverages(means, nearest.distances[:, 0], nearest)
+
+
+def _space(count: int, tiles: int, size: int, dtype: type) -> Space:
+    return Space(
+        np.empty((tiles, chunk_count(size)), dtype=dtype),
+        np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
+        np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
+        np.empty(count + 1), np.empty(count + 2, dtype=np.int64),
+    )  # fmt: skip

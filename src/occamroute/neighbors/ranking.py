@@ -2,109 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from occamroute._compiled import kernel
+from occamroute._arrays import FloatArray
+from occamroute._compiled import kernel, quickselect
 from occamroute.neighbors.metrics import distance_within, limit_of
 from occamroute.neighbors.ordering import select, sort_within
 from occamroute.neighbors.sweep import least_of_chunks
 
-__all__ = ["rank"]
+__all__ = ["Space", "rank"]
 
 _SAMPLE = 1024  # bounds looked at for a first guess of the k-th smallest
 
 
+class Space(NamedTuple):
+    """Memory that a thread keeps: fresh memory would take longer to get than to use."""
+
+    least: npt.NDArray[Any]  # (tiles, chunks): of the bounds' dtype
+    lows: FloatArray  # (n + 1,): the bounds of rows that wait to be measured
+    waiting: npt.NDArray[np.int64]  # (n + 1,): their numbers
+    keys: FloatArray  # (n + 1,): the distances of rows measured
+    numbers: npt.NDArray[np.int64]  # (n + 1,)
+    spare: FloatArray  # (n + 1,)
+    ends: npt.NDArray[np.int64]  # (n + 2,)
+
+
 @kernel(inline=True)
-def raised(bound: float, picture: Any, columns: Any, tile: int, r: int) -> float:
+def raised(bound: Any, picture: Any, columns: Any, tile: int, r: int) -> Any:
     """The bound, raised by the row's own largest coordinate where only some coordinates were taken."""
     if columns.peaks.shape[1] > 0:
-        return float(max(bound, abs(picture[columns.peaks[tile, r]] - columns.heights[tile, r])))
+        return max(bound, abs(picture[columns.peaks[tile, r]] - columns.heights[tile, r]))
     return bound
 
 
 @kernel()
 def collect(
-    bounds: Any, query: int, picture: Any, columns: Any, least: Any, count: int, cut: float, numbers: Any
-) -> int:
-    """The numbers of the rows whose bound is at most ``cut``; returns how many."""
-    size, found = bounds.shape[2], 0
+    bounds: Any, query: int, picture: Any, columns: Any, least: Any, count: int, done: float, cut: float,
+    lows: Any, waiting: Any, found: int,
+) -> int:  # fmt: skip
+    """The rows whose bound is above ``done`` and at most ``cut``, after those that wait already; returns how many."""
+    size = bounds.shape[2]
     for tile in range(bounds.shape[0]):
         here = min(size, count - tile * size)
         for chunk in range(least.shape[1]):
             if least[tile, chunk] <= cut:
                 for r in range(chunk, here, least.shape[1]):
-                    numbers[found] = tile * size + r
-                    found += raised(bounds[tile, query, r], picture, columns, tile, r) <= cut
+                    low = raised(bounds[tile, query, r], picture, columns, tile, r)
+                    lows[found], waiting[found] = low, tile * size + r
+                    found += (done < low) & (low <= cut)  # no jump to be foreseen
     return found
 
 
 @kernel()
-def guess(
-    bounds: Any, query: int, picture: Any, columns: Any, count: int, share: float, sample: Any, spare: Any
-) -> float:
+def guess(bounds: Any, query: int, picture: Any, columns: Any, count: int, share: float, sample: Any) -> float:
     """About the bound that the given share of rows is at or below; inf if that is all of them."""
     size, stride = bounds.shape[2], max(1, count // _SAMPLE)
     taken = (count - 1) // stride + 1
+    place = int(share * taken + 1.5 * np.sqrt(share * taken)) + 1
+    if place >= taken - 1:
+        return np.inf
     for t in range(taken):
         tile, r = t * stride // size, t * stride % size
         sample[t] = raised(bounds[tile, query, r], picture, columns, tile, r)
-    place = int(share * taken + 1.5 * np.sqrt(share * taken)) + 1
-    return select(sample, taken, place, spare) if place < taken - 1 else np.inf
+    return quickselect(sample, taken, place)
 
 
 @kernel()
 def measure(
-    query: Any, rows: Any, metric: int, unit: float, bound: float, skip: int, numbers: Any, count: int,
-    keys: Any,
-) -> int:  # fmt: skip
-    """Distances of the rows listed, to ``keys``; only those within ``bound`` stay; returns how many."""
-    kept = 0
-    for f in range(count):
-        number = numbers[f]
-        distance = distance_within(query, rows, number, metric, unit, bound)
-        keys[kept], numbers[kept] = distance, number
-        kept += distance <= bound and number != skip
-    return kept
+    query: Any, rows: Any, metric: int, unit: float, level: float, bound: float, skip: int, lows: Any,
+    waiting: Any, found: int, keys: Any, numbers: Any, kept: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Measure the rows whose bound is at most ``level``, keep those within ``bound``; how many wait, and are kept."""
+    left = 0
+    for f in range(found):
+        low, number = lows[f], waiting[f]
+        if low <= level:
+            distance = distance_within(query, rows, number, metric, unit, bound)
+            keys[kept], numbers[kept] = distance, number
+            kept += distance <= bound and number != skip
+        else:
+            lows[left], waiting[left] = low, number
+            left += 1
+    return left, kept
 
 
 @kernel()
 def rank(
     bounds: Any, queries: Any, columns: Any, rows: Any, metric: int, margin: Any, excluded: Any, values: Any,
-    weights: Any, start: int, distances: Any, nearest: Any, means: Any, least: Any,
+    weights: Any, start: int, distances: Any, nearest: Any, means: Any, space: Any,
 ) -> None:  # fmt: skip
     """Rank rows in float64: the first ones to ``distances`` and ``nearest``, their values to ``means``."""
     count, k = rows.shape[0], weights.shape[1]
-    numbers, spare_numbers = np.empty(count + 1, np.int64), np.empty(count, np.int64)
-    keys, spare_keys = np.empty(count + 1), np.empty(count)
+    least, lows, waiting, keys, numbers, spare, ends = space
     for i in range(bounds.shape[1]):
         query, picture = queries.exact[i], queries.picture[i]
         unit, skip = queries.unit[i], excluded[start + i]
         for tile in range(bounds.shape[0]):
             least_of_chunks(bounds[tile, i], least[tile])
-        # A guess at the k-th smallest bound that finds enough rows; their k-th smallest distance is one that
-        # no wanted row exceeds. If rows not yet looked at may be as near, look again: the second time the
-        # limit is that of a distance, and holds.
-        cut, farthest, share = 0.0, np.inf, (k + 1) / count
+        # Guesses at the k-th smallest bound, until enough rows are found.
+        found, cut, share = 0, -np.inf, (k + 1) / count
+        while found <= k and cut < np.inf:
+            done, cut = cut, guess(bounds, i, picture, columns, count, share, spare)
+            found = collect(bounds, i, picture, columns, least, count, done, cut, lows, waiting, found)
+            share *= 2.0
+        # The k-th smallest distance of rows with low bounds is one that no wanted row exceeds. If rows not yet
+        # measured may be as near, look again: the second time the limit is that of a distance, and holds.
+        kept, farthest, level = 0, np.inf, cut
+        if columns.peaks.shape[1] == 0:  # the lowest will do where bounds are close to the distances
+            level = select(lows, found, min(k, found - 1), spare)
         while True:
-            if farthest == np.inf:
-                cut = guess(bounds, i, picture, columns, count, share, keys, spare_keys)
-                share *= 2.0
-            found = collect(bounds, i, picture, columns, least, count, cut, numbers)
-            if found < min(k + 1, count):
-                continue
-            kept = measure(query, rows, metric, unit, farthest, skip, numbers, found, keys)
-            farthest = select(keys, kept, k - 1, spare_keys)
+            found, kept = measure(
+                query, rows, metric, unit, level, farthest, skip, lows, waiting, found, keys, numbers, kept
+            )
+            farthest = select(keys, kept, k - 1, spare)
             limit = limit_of(farthest, margin, queries.slack[i], queries.shift[i])
-            if limit <= cut:
+            if limit <= level:
                 break
-            cut = limit
-        kept = sort_within(keys, numbers, kept, farthest, spare_keys, spare_numbers)
+            level = limit
+            if limit > cut:
+                found = collect(bounds, i, picture, columns, least, count, cut, limit, lows, waiting, found)
+                cut = limit
+        kept = sort_within(keys, numbers, kept, farthest, lows, waiting, ends)
         for place in range(distances.shape[1]):
-            distances[start + i, place] = keys[place]
-            nearest[start + i, place] = numbers[place]
-        share_out(keys, numbers, kept, values, weights, means, start + i, spare_keys)
+            distances[start + i, place] = lows[place]
+            nearest[start + i, place] = waiting[place]
+        share_out(lows, waiting, kept, values, weights, means, start + i, spare)
 
 
 @kernel()
