@@ -502,6 +502,19 @@ def test_breakers() -> None:
     assert breakers.enter("c", ("a", "c")) is not None
 
 
+def test_what_others_barred_stays_barred(profile: oc.Profile) -> None:
+    """Nobody who was taken out by hand comes back with a breaker; those that are not in the pool are never chosen."""
+    models = usual(middle={"fails": gone, "concurrency": 4})
+    with router_of(profile, 4000) as router, Answerer(router, pool_of(models[:2])) as answerer:
+        assert router.barred == {"large"}
+        router.barred |= {"small"}
+        for query in queries_of(8, 26):
+            with pytest.raises(oc.UnavailableError, match="middle: no such model"):
+                asyncio.run(answerer.classify(query, features=[0.2, 0.2, 0.2]))
+        assert router.barred == {"small", "large"}
+        assert models[1].calls == 8  # it is the only one left: it is tried although it rests
+
+
 def test_a_classifier_that_wants_to_be_left_alone(profile: oc.Profile) -> None:
     """One that asks for more time than there is is not asked again before that, by anybody."""
 
@@ -641,6 +654,10 @@ def test_whoever_goes_away_pays(profile: oc.Profile) -> None:
         assert check_books(router.ledger) == Decimal("0.1") == bill(models)
         result = asyncio.run(hang_up_and_call_again())
         assert check_books(router.ledger) == Decimal("0.1") + result.cost == bill(models)
+        asyncio.run(hang_up("the loop ends too"))  # and with it what was on its way
+        with pytest.raises(RepeatedKeyError):
+            asyncio.run(answerer.classify(query, key="the loop ends too"))
+        assert bill(models) == Decimal("0.2") + result.cost
 
 
 def test_closing_waits_for_calls(profile: oc.Profile) -> None:

@@ -151,7 +151,7 @@ class Answerer:
         except asyncio.CancelledError:
             self._repeats.drop(who, OccamError("the request was called off."))
             raise
-        except BaseException as error:  # noqa: BLE001  # those who wait hear of it
+        except Exception as error:  # noqa: BLE001  # those who wait hear of it
             self._repeats.drop(who, error)
 
     async def _answered(self, request: Request, features: Any) -> Answered:
@@ -230,7 +230,7 @@ class Answerer:
     def _without_features(self, request: Request, seen: _Seen) -> Decision:
         """Whom the query goes to by overall accuracies, since its features could not be had."""
         snapshot, router = self._router.snapshot, self._router
-        # Nobody's answer is free now, and the extractor has just failed: what its answer costs is not known here.
+        # Its answer counts as free with the features; without them it is not, and it has just failed.
         barred = router.barred | ({seen.extractor} if seen.extractor is not None and seen.own is None else frozenset())
         terms = router.wallet.terms(snapshot, barred=barred, paid=True)
         coin, success = random.random(), snapshot.profile.accuracy  # noqa: S311  # a tie, no secret
@@ -292,12 +292,14 @@ class Answerer:
         with self._barring:
             others = self._router.barred - self._barred
             missing = frozenset(self._router.names) - set(self._pool.names)
-            mine = missing | self._breakers.resting(self._askable(others))
+            mine = missing | self._breakers.resting(self._askable())
             if mine != self._barred:
                 self._router.barred, self._barred = others | mine, mine
 
-    def _askable(self, barred: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        return tuple(name for name in self._router.names if name in self._pool.names and name not in barred)
+    def _askable(self) -> tuple[str, ...]:
+        """The classifiers that nobody but a breaker keeps from being asked."""
+        others = self._router.barred - self._barred
+        return tuple(name for name in self._router.names if name in self._pool.names and name not in others)
 
     def _mean_cost(self, name: str) -> Any:
         profile = self._router.snapshot.profile

@@ -66,6 +66,11 @@ class Request:
         self._errands += 1
         return f"{self.id}/{self._errands}"
 
+    def abandon(self, errand: Errand, seconds: float) -> None:
+        """Stop waiting for a call under way, which is settled when it ends."""
+        said = "it was not waited for any longer."
+        self.calls.append(Call(errand.source.name, "abandoned", errand.held, seconds, said))
+
     def note(self, name: str, reason: object) -> None:
         """Remember why a classifier gave no answer."""
         said = f"{name}: {str(reason).rstrip('.')}"
@@ -158,9 +163,12 @@ class Asker:
                 return None
             errand.abandoned = True
             self._breakers.failed(name, errand.began)
-            said = "it was not waited for any longer."
-            request.calls.append(Call(name, "abandoned", errand.held, seconds, said))
+            request.abandon(errand, seconds)
             return None
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                request.abandon(errand, seconds)
+            raise
         request.calls.append(ended.call)
         return ended
 

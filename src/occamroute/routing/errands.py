@@ -94,7 +94,7 @@ class Desk:
         self._wallet, self._breakers, self._mean_cost, self._names = wallet, breakers, mean_cost, names
         self._lease_seconds = lease_seconds
         self._warm: set[str] = set()
-        self._slowest: dict[str, Fraction] = {}
+        self._latest_cost: dict[str, Fraction] = {}
 
     def call(self, errand: Errand) -> Ended:
         """The call, made and paid.
@@ -131,7 +131,7 @@ class Desk:
         if most is not None:
             return most[0]
         usual = TIMES * exact(self._mean_cost(source.name))
-        return max(usual, TIMES_SEEN * self._slowest.get(source.name, Fraction(0)))
+        return max(usual, TIMES_SEEN * self._latest_cost.get(source.name, Fraction(0)))
 
     def _outcome(self, source: Source, queries: Any) -> Outcome:
         if source.timed and not source.remote and source.name not in self._warm:
@@ -140,7 +140,7 @@ class Desk:
             source.call(queries, FIRST)
         outcome = source.call(queries, FIRST)
         if source.timed and outcome.charged is not None:
-            self._slowest[source.name] = outcome.charged
+            self._latest_cost[source.name] = outcome.charged
         return outcome
 
     def _report(self, errand: Errand, outcome: Outcome) -> None:
