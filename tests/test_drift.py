@@ -6,6 +6,8 @@ The long study is ``benchmarks/drift.py``.
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -305,6 +307,16 @@ def test_success_above_the_estimates_is_a_change_too(feedback: dict[str, Array])
         made.update(NAMES[column], float(feedback["estimated"][row, column]), 1)
     assert "right more often than estimated" in raised(made).sentence
     assert made.seen == 1000
+
+
+def test_the_page_runs() -> None:
+    """The example of docs/drift.md; the shipped test queries are no change."""
+    page = (Path(__file__).parent.parent / "docs" / "drift.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "drift.md", "exec"), names)  # noqa: S102  # the project's own page
+    assert names["watch"].seen == 10_000
+    assert names["watch"].alarm is None
 
 
 # Novelty

@@ -22,7 +22,7 @@ LITTLE, NOTHING = 0.8, 0.97
 # A value that stands for "missing" is shared by so many rows, and so far from the others, in their own ranges.
 SENTINEL_SHARE, SENTINEL_RANGES = 0.01, 10.0
 # A column that decides so many of the distances, among columns whose spreads differ so much.
-DECIDES, SPREADS = 0.95, 30.0
+DECIDES, SPREADS = 0.8, 30.0
 # Rows that repeat another: more than this is worth a word where most rows are all different.
 REPEATED = 0.01
 

@@ -6,15 +6,18 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute._money import exact
+from occamroute.estimation.kernel import contrasts
 from occamroute.evaluation.comparing import usual_shares
 from occamroute.evaluation.doctor.examination import Check, Examination, has_groups
 from occamroute.evaluation.doctor.features import listed
-from occamroute.evaluation.doctor.findings import Finding
+from occamroute.evaluation.doctor.findings import Finding, Severity
 from occamroute.evaluation.studies.base import percent, points
+from occamroute.planning.candidates import Candidate
 from occamroute.planning.choosing import trial
 from occamroute.planning.combining import standard_error
 from occamroute.planning.estimates import charged
 from occamroute.planning.fitting import FEWEST_ROWS
+from occamroute.profiles import Profile
 
 __all__ = ["SPENDING_CHECKS"]
 
@@ -109,8 +112,10 @@ def _worth(examination: Examination, extractor: str) -> Finding:
             more = made.outcome - plain.outcome
             gains[share] = float(more.mean()), standard_error(more, blocks)
     cost = float(profile.extraction_costs[extractor])
+    telling, cheap = _tells_apart(examination, candidate), cost < _best_cost(profile, extractor)
     facts = {
-        "cost": cost, "cost_share_of_dearest": cost / dearest if dearest else None,
+        "cost": cost, "cost_share_of_dearest": cost / dearest, "tell_classifiers_apart": telling,
+        "cheaper_than_the_best": cheap,
         "gains": {f"{share:g}": {"gain": gain, "error": error} for share, (gain, error) in gains.items()},
     }  # fmt: skip
     if not gains:
@@ -125,12 +130,30 @@ def _worth(examination: Examination, extractor: str) -> Finding:
     )
     if gain > CLEARLY * error:
         return Finding("worthless_features", "ok", seen, "", facts, extractor)
-    loses = all(one < -CLEARLY * spread for one, spread in gains.values())
-    return Finding(
-        "worthless_features", "warning" if loses else "note", seen,
-        "Look for cheaper features, or such as tell classifiers apart; `occamroute compare` tries every estimator.",
-        facts, extractor,
-    )  # fmt: skip
+    if not telling:
+        advice = "Do not pay for these features: they do not tell the classifiers apart."
+    elif not cheap:
+        advice = "Look for cheaper features: these cost as much as an answer of the best classifier."
+    else:
+        advice = (
+            "Look for cheaper or more telling features; `occamroute compare` says what every estimator makes of these."
+        )
+    severity: Severity = "note" if telling and cheap else "warning"
+    return Finding("worthless_features", severity, seen, advice, facts, extractor)
+
+
+def _tells_apart(examination: Examination, candidate: Candidate) -> bool:
+    """Whether held-out estimates are closer to the differences between classifiers than no features are."""
+    truth, mean = candidate.truth, candidate.truth.mean(axis=0)
+    explained = (contrasts(truth - mean) ** 2 - contrasts(truth - candidate.success) ** 2).sum(axis=1)
+    blocks = examination.folds.blocks[examination.folds.rows]
+    return bool(explained.mean() > CLEARLY * standard_error(explained, blocks))
+
+
+def _best_cost(profile: Profile, extractor: str) -> float:
+    """What the most accurate classifier besides the extractor costs."""
+    others = [column for column, name in enumerate(profile.names) if name != extractor]
+    return float(profile.mean_costs[max(others, key=lambda one: profile.accuracy[one])]) if others else np.inf
 
 
 def _has_enough(examination: Examination) -> str | None:
