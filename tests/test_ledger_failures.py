@@ -26,7 +26,7 @@ import occamroute as oc
 from occamroute.ledger import Ledger
 from occamroute.ledger.embedded import SCHEMA
 
-# Newer Pythons warn of forks beside threads, which number crunching libraries start. What is forked here uses ledgers only.
+# Newer Pythons warn of forks beside threads, which numerical libraries start; what is forked here uses ledgers only.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 FORK = multiprocessing.get_context("fork")

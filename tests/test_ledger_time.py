@@ -19,7 +19,7 @@ import occamroute as oc
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.windows import window_end, window_start
 
-# Newer Pythons warn of forks beside threads, which number crunching libraries start. What is forked here uses ledgers only.
+# Newer Pythons warn of forks beside threads, which numerical libraries start; what is forked here uses ledgers only.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 DAYS = 86_400.0
