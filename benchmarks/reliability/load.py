@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -28,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 import occamroute as oc
 
@@ -211,12 +211,11 @@ def compared(targets: list[Target], rounds: int, seconds: float, folder: Path) -
 def soaked(target: Target, seconds: float, folder: Path) -> dict[str, Any]:
     """Under load for so long: nothing fails, and after a minute (a tenth, if that is shorter) memory stays as it is."""
     end, samples, requests = time.monotonic() + seconds, [], 0.0
-    process = psutil.Process(target.process.pid)
     while time.monotonic() < end:
         piece = max(1, round(min(10.0, seconds / 20)))
         found = loaded(target, piece, folder)
         requests += found["requests_a_second"] * piece
-        samples.append(process.memory_info().rss / 2**20)
+        samples.append(_mebibytes(target))
         print(f"{len(samples) * piece:5d} s  {found['requests_a_second']:7.0f}/s  {samples[-1]:7.1f} MiB", flush=True)
     settled = samples[max(1, len(samples) // 10) :]
     growth = statistics.mean(settled[-3:]) / statistics.mean(settled[:3]) - 1
@@ -257,8 +256,13 @@ async def _generate(port: int, bodies: list[bytes], seconds: float) -> dict[str,
 
 
 def _processor_seconds(target: Target) -> float:
-    times = psutil.Process(target.process.pid).cpu_times()
-    return float(times.user + times.system)
+    words = Path(f"/proc/{target.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _mebibytes(target: Target) -> float:
+    pages = int(Path(f"/proc/{target.process.pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager

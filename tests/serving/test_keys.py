@@ -46,7 +46,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     """A service with a key for each scope, and those keys."""
     state = tmp_path_factory.mktemp("keyed")
     file = KeyFile(state)
-    tokens = {scope: file.add(f"{scope} key", scopes=[scope], client=scope) for scope in SCOPES}
+    tokens = {str(scope): file.add(f"{scope} key", scopes=[scope], client=scope) for scope in SCOPES}
     service = world.service(state)
     with world.served(service) as client:
         yield client, service, tokens
@@ -140,17 +140,17 @@ def test_keys_are_kept_as_digests(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     assert read_keys(file.path).find(token.encode()) == file.keys.listed[0]
     assert read_keys(file.path).find(token.encode()[:-1]) is None
-    for name, options, sentence in [
+    wishes: list[tuple[str, dict[str, Any], str]] = [
         ("app", {}, "there is a key 'app' already"),
         ("b", {"scopes": ["fly"]}, "unknown scope 'fly'"),
         ("b", {"scopes": []}, "a key needs a scope"),
         ("b", {"cap": "-1"}, "cap must be a finite number"),
         ("b\n", {}, "printable characters"),
         ("b", {"client": "app", "cap": "3"}, "client 'app' has a cap of 2.5 by key 'app'"),
-    ]:
-        given: dict[str, Any] = {"scopes": ["route"], **options}
+    ]
+    for name, options, sentence in wishes:
         with pytest.raises(oc.InvalidInputError, match=sentence):
-            file.add(name, **given)
+            file.add(name, **{"scopes": ["route"], **options})
     with pytest.raises(oc.UnknownNameError, match="unknown key 'b': use one of app"):
         file.remove("b")
     file.path.write_text("[]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ def served(service: Service, **options: Any) -> Iterator[httpx.Client]:
         thread.start()
         try:
             while not server.started and thread.is_alive():
-                pass
+                time.sleep(0.01)
             assert thread.is_alive()
             address = f"http://127.0.0.1:{listener.getsockname()[1]}"
             with httpx.Client(base_url=address, timeout=60, **options) as client:

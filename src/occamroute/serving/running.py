@@ -146,16 +146,23 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens, taken before the long work begins."""
+    """A socket that is bound, before the long work begins."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
     except OSError as error:
-        raise InvalidInputError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}.") from None
+        raise _no_listening(host, port, error) from None
     with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            raise _no_listening(host, port, error) from None
         yield listener
+
+
+def _no_listening(host: str, port: int, error: OSError) -> InvalidInputError:
+    return InvalidInputError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}.")
 
 
 @contextmanager
