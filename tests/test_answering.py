@@ -581,6 +581,8 @@ def test_one_key_is_charged_once(profile: oc.Profile) -> None:
         for wrong in ("", "x" * 201, 5):
             with pytest.raises(oc.InvalidInputError, match="key must be a text of 1 to 200 characters"):
                 asyncio.run(answerer.classify(query, key=wrong))  # type: ignore[arg-type]
+        with pytest.raises(oc.InvalidInputError, match="client must be a text"):
+            asyncio.run(answerer.classify(query, client=""))
         now[0] = 101.0  # answers are not kept for ever, but the ledger knows
         with pytest.raises(RepeatedKeyError, match="was paid before, or may have been, and its answer is not kept"):
             asyncio.run(answerer.classify(query, key="one"))

@@ -17,6 +17,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, read_only
 from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, UnavailableError
+from occamroute.ledger.base import name_of
 from occamroute.planning.combining import mixed
 from occamroute.pool import Pool
 from occamroute.purchasing.sources import sources_of
@@ -114,6 +115,8 @@ class Answerer:
         """
         if self._closed:
             raise OccamError("nothing more can be asked: this is closed.")
+        if client is not None:
+            name_of(client, "client")
         queries = query[None] if isinstance(query, np.ndarray) else [query]
         request = Request(queries, client, self._deadline)
         if key is None:
