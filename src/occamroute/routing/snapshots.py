@@ -173,23 +173,22 @@ class Snapshot:
 
 
 class _Neighbours:
-    """Bagged neighbours as a guide prescribes them, for one thread."""
+    """Bagged neighbours as a guide prescribes them."""
 
     def __init__(self, features: FloatArray, targets: FloatArray, guide: Guide) -> None:
-        self.weights = rank_weights(len(features), min(guide.sample_size, len(features)), tail=TAIL)[None]
-        self.index = PoolIndex(features, metric=guide.metric)
-        self.targets, self.belief = targets, guide.belief
-        self.mean = targets.mean(axis=0)
+        weights = rank_weights(len(features), min(guide.sample_size, len(features)), tail=TAIL)
+        index = PoolIndex(features, metric=guide.metric)
+        self.averager = index.averager(targets, weights[None], show=min(SHOWN, len(features)))
+        self.belief, self.mean = guide.belief, targets.mean(axis=0)
         # Weights as they are after shrinking towards the mean of all rows.
-        ranks = guide.belief * self.weights[0]
+        ranks = guide.belief * weights
         rest = 1.0 - float(ranks.sum())
         self.effective_rows = 1.0 / float((ranks**2).sum() + rest**2 / len(features))
 
     def __call__(self, features: FloatArray) -> Guess:
-        means = self.index.average(features, self.targets, self.weights).means[0]
-        success = np.clip(self.mean + self.belief * (means - self.mean), 0.0, 1.0)
-        near = self.index.search(features, min(SHOWN, len(self.targets)))
-        return Guess(success, near.distances, near.rows)
+        found = self.averager.average(features)
+        success = np.clip(self.mean + self.belief * (found.means[0] - self.mean), 0.0, 1.0)
+        return Guess(success, *found.nearest)
 
 
 def _targets(profile: Profile, guide: Guide) -> FloatArray:
