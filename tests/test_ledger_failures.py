@@ -333,17 +333,35 @@ def test_a_client_that_is_stopped_in_a_transaction(
 
 
 def test_forked_children(shared_address: str, name: str) -> None:
-    """A child uses what its parent opened, even if another thread of the parent was busy with it at the time."""
-    ledger: Any = oc.open_ledger(shared_address, cap=10, name=name)
-    ledger.reserve(1, key="before")
-    lock = (ledger._line if hasattr(ledger, "_line") else ledger)._lock
-    with lock:
-        process = FORK.Process(target=lambda: ledger.reserve(2, key="child") and ledger.close())
-        process.start()
-        process.join()
-    assert process.exitcode == 0
-    ledger.reserve(1, key="after")
-    assert ledger.balance().held == 4
+    """Children use what their parent opened, whatever its threads are doing with it at the time."""
+    ledger = oc.open_ledger(shared_address, cap=1000, name=name)
+    over = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            ledger.reserve(0.01, key=str(number))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    made = [in_child(lambda: ledger.reserve(1, key=uuid.uuid4().hex).fresh) for _ in range(8)]
+    over.set()
+    thread.join()
+    assert made == [True] * 8
+    entries = list(ledger.entries())
+    assert sum(entry.held for entry in entries) == ledger.balance().held
+    assert sum(entry.held == 1 for entry in entries) == 8
+    ledger.close()
+
+
+def test_a_fork_in_the_middle_of_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a thread does not let go of the file before a fork, the child has no ledger; the parent has."""
+    monkeypatch.setattr("occamroute.ledger.sqlite.PATIENCE", 0.2)
+    ledger: Any = oc.open_ledger(f"sqlite:///{tmp_path}/x.db", cap=1)
+    with ledger._lock:
+        assert "it was in use when this process was forked" in in_child(lambda: ledger.reserve(0.1, key="x"))
+    ledger.reserve(0.1, key="x")
     ledger.close()
 
 

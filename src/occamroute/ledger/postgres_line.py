@@ -31,8 +31,8 @@ SETTINGS = (
 )
 # A server that went away without a word is noticed.
 KEEPALIVES = {"keepalives_idle": "2", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "4000"}
-# A forked child makes lines of its own; these are its parent's, and never closed by it.
-_FORKED: list[Any] = []
+# Connections that a forked child was born with: to close them would end its parent's.
+_INHERITED: list[Any] = []
 _LINES: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
@@ -63,7 +63,6 @@ class Line:
 
     def _forget(self) -> None:
         """Begin without a connection, at the start or in a forked child."""
-        _FORKED.append(self.__dict__.get("_connection"))
         self._connection: Any = None
         self._heard = ""
         self._lock = threading.Lock()
@@ -166,10 +165,11 @@ def _until(deadline: float, steps: Generator[Any, Any, Any], late: Exception) ->
             raise late
 
 
-def _forget_all() -> None:
-    for line in _LINES:
+def _after_fork() -> None:
+    for line in list(_LINES):
+        _INHERITED.append(line._connection)
         line._forget()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_after_fork)

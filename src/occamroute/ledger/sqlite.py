@@ -32,9 +32,10 @@ WORDS = {
     apsw.NotADBError: "it is no SQLite database",
     apsw.ReadOnlyError: "it may not be written",
 }
-# The system cannot share open SQLite files with a forked child. It opens its own; these are never closed.
-_FORKED: list[Any] = []
-_OPENED: weakref.WeakSet[SqliteLedger] = weakref.WeakSet()
+_LEDGERS: weakref.WeakSet[SqliteLedger] = weakref.WeakSet()
+_LEDGERS_LOCK = threading.Lock()
+# Connections that a forked child was born with: to use or close them would undo its parent's locks.
+_INHERITED: list[Any] = []
 
 
 class SqliteLedger(EmbeddedLedger):
@@ -59,16 +60,13 @@ class SqliteLedger(EmbeddedLedger):
             raise InvalidInputError(f"a ledger in a file has an address like {PREFIX}spend.db, got {address!r:.60}.")
         self._path = Path(path).absolute()  # wherever the process goes later
         self._file: tuple[int, int] | None = None
-        self._forget()
-        _OPENED.add(self)
-        super().__init__(path, cap, window, clients, name)
-
-    def _forget(self) -> None:
-        """Begin without a connection, at the start or in a forked child."""
-        _FORKED.append(self.__dict__.get("_connection"))
         self._connection: Any = None
+        self._put_away = self._stranded = False
         self._lock = threading.Lock()
         self._deadline = 0.0
+        with _LEDGERS_LOCK:
+            _LEDGERS.add(self)
+        super().__init__(path, cap, window, clients, name)
 
     def _begin(self, settings: Settings | None) -> Settings | None:
         if settings is None and not self._path.exists() and self._path.parent.is_dir():
@@ -83,6 +81,8 @@ class SqliteLedger(EmbeddedLedger):
             raise LedgerError(self._place, "another thread has kept it locked for too long")
         try:
             self._deadline = asked + PATIENCE
+            if self._stranded:
+                raise LedgerError(self._place, "it was in use when this process was forked")
             if self._connection is None:
                 self._connection = self._connected()
             yield self._connection
@@ -98,7 +98,8 @@ class SqliteLedger(EmbeddedLedger):
             try:
                 yield
             finally:
-                connection.execute("ROLLBACK")
+                with suppress(apsw.Error):  # some errors have already rolled back
+                    connection.execute("ROLLBACK")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -108,7 +109,7 @@ class SqliteLedger(EmbeddedLedger):
                 yield
                 connection.execute("COMMIT")
             except BaseException:
-                with suppress(apsw.Error):  # some errors have already rolled back
+                with suppress(apsw.Error):
                     connection.execute("ROLLBACK")
                 raise
 
@@ -153,11 +154,29 @@ class SqliteLedger(EmbeddedLedger):
         return found.st_mtime_ns // 1_000_000
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; the next call opens it again."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _before_fork(self) -> None:
+        """Parent and child open the file anew: SQLite remembers what a process has locked, and a child would too."""
+        self._put_away = self._lock.acquire(timeout=PATIENCE)
+        if self._put_away:
+            self._let_go()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._put_away:
+            self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        _INHERITED.append(self._connection)
+        self._connection, self._stranded = None, not self._put_away
+        self._lock = threading.Lock()
 
 
 def _words(error: Exception) -> str:
@@ -166,10 +185,23 @@ def _words(error: Exception) -> str:
     return next((words for kind, words in WORDS.items() if isinstance(error, kind)), str(error))
 
 
-def _forget_all() -> None:
-    for ledger in _OPENED:
-        ledger._forget()
+def _before_fork() -> None:
+    _LEDGERS_LOCK.acquire()
+    for ledger in _LEDGERS:
+        ledger._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for ledger in _LEDGERS:
+        ledger._after_fork_in_parent()
+    _LEDGERS_LOCK.release()
+
+
+def _after_fork_in_child() -> None:
+    for ledger in _LEDGERS:
+        ledger._after_fork_in_child()
+    _LEDGERS_LOCK.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
