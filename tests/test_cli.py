@@ -154,6 +154,7 @@ def test_a_reader_may_stop_reading(folder: Path) -> None:
     assert "%" in done.stdout
 
 
+@pytest.mark.alone
 def test_help_is_quick(tmp_path: Path) -> None:
     """The help of the command answers in half a second (the best of three, on a busy machine)."""
     times = []
