@@ -127,7 +127,7 @@ class Examination:
             table = profile.feature_sets[extractor]
             standardize = not are_probabilities(table)
             estimates = cross_fit(table, targets, list(folds), standardize=standardize, seed=self.seed)[0]
-            member = Member("kernel", lambda rows: None)
+            member = Member("kernel", lambda rows: None)  # judged here, never built
             self._candidates[extractor] = Candidate(
                 extractor, ((member, 1.0),), combination, np.clip(estimates, 0.0, 1.0), targets[folds.rows]
             )
@@ -170,6 +170,7 @@ def has_groups(examination: Examination) -> str | None:
 
 def has_neighbours(examination: Examination) -> str | None:
     """Rows whose nearest others do not all belong to them."""
-    if has_groups(examination) is None and examination.near(examination.first_set).rows.size:
+    sets = examination.profile.feature_sets
+    if has_groups(examination) is None and all(examination.near(name).rows.size for name in sets):
         return None
     return "all rows near each other belong together"

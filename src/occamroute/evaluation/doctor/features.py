@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray, generator
+from occamroute.estimation.ordered import are_probabilities
 from occamroute.evaluation.doctor.examination import Check, Examination, has_labels, has_neighbours
 from occamroute.evaluation.doctor.findings import Finding, Severity
 from occamroute.evaluation.studies.base import percent
@@ -44,11 +45,11 @@ def _separation(examination: Examination, extractor: str) -> Finding:
     }  # fmt: skip
     severity: Severity = "warning" if nearest > NOTHING * chance else "note" if nearest > LITTLE * chance else "ok"
     seen = (
-        f"the nearest other row is of another class for {percent(nearest, 1)} of the rows (by chance: "
-        f"{percent(chance, 1)})"
+        f"The nearest other row is of another class for {percent(nearest, 1)} of the rows (by chance: "
+        f"{percent(chance, 1)})."
     )
     advice = "" if severity == "ok" else "Try features of another extractor: these hardly separate the classes."
-    return Finding("separation", severity, f"{seen[0].upper()}{seen[1:]}.", advice, facts, extractor)
+    return Finding("separation", severity, seen, advice, facts, extractor)
 
 
 def _smoothness(examination: Examination, extractor: str) -> Finding:
@@ -108,7 +109,8 @@ def _missing(examination: Examination, extractor: str) -> Finding:
     """A value at the end of a column, shared by many rows and far from all others, as −999 would be."""
     table = examination.profile.feature_sets[extractor]
     found = {}
-    for column in range(table.shape[1]):
+    # Probabilities that are 0 or 1 in most rows are no marks.
+    for column in () if are_probabilities(table) else range(table.shape[1]):
         value = _sentinel(table[:, column])
         if value is not None:
             found[column] = {"value": value, "share": float((table[:, column] == value).mean())}
@@ -132,7 +134,7 @@ def _sentinel(column: FloatArray) -> float | None:
         same = column == value
         if not SENTINEL_SHARE <= same.mean() < 0.9 or same.sum() < 5:
             continue
-        low, high = np.quantile(column[~same], (0.0, 1.0))
+        low, high = column[~same].min(), column[~same].max()
         gap = low / 2.0 - value / 2.0 if value < low else value / 2.0 - high / 2.0
         # Halves, so that the largest numbers do not overflow. A column with one other value is a switch.
         if high > low and gap > SENTINEL_RANGES * (high / 2.0 - low / 2.0):

@@ -36,14 +36,14 @@ def _ids(examination: Examination, _: str) -> Finding:
     facts = {"pairs_of_a_stem_agree": agreeing, "by_chance": chance, "ids_with_their_label": named}
     told = agreeing is not None and agreeing > chance + max(MORE, SURELY * error)
     if told or named > 0.5:
-        why = (
-            f"{percent(named, 1)} of the ids hold the name of their label"
+        seen = (
+            f"{percent(named, 1)} of the ids hold the name of their label."
             if named > 0.5
-            else f"ids that differ in digits alone have the same label in {percent(agreeing or 0.0, 1)} of the pairs "
-            f"(by chance: {percent(chance, 1)})"
+            else f"Ids that differ in digits alone have the same label in {percent(agreeing or 0.0, 1)} of the pairs "
+            f"(by chance: {percent(chance, 1)})."
         )
         advice = "Make sure that features are not made from ids or paths: labels are in them."
-        return Finding("leaking_ids", "warning", f"{why[0].upper()}{why[1:]}.", advice, facts)
+        return Finding("leaking_ids", "warning", seen, advice, facts)
     return Finding("leaking_ids", "ok", "Ids do not tell labels.", "", facts)
 
 
@@ -73,16 +73,16 @@ def _agreement(kinds: IntArray, values: IntArray, seed: int) -> tuple[float | No
     first = first[size[kinds[first]] > 1]
     shares = np.bincount(values) / values.size
     chance = float((shares**2).sum())
-    if first.size < FEWEST or int(size.max()) == kinds.size:
+    independent = min(first.size, int(size[size > 1].sum()) // 2)
+    if independent < FEWEST or int(size.max()) == kinds.size:
         return None, chance, 1.0
-    # Another row of the same kind: its place in the kind, moved on by one to size − 1.
+    # Another row of the same kind: the row's place in it, moved on by at least one and less than once around.
     place = np.empty(kinds.size, np.int64)
     place[order] = np.arange(kinds.size) - start[kinds[order]]
     count = size[kinds[first]]
-    moved = (place[first] + 1 + random.integers(0, PAIRS * 1000, first.size) % (count - 1)) % count
+    moved = (place[first] + random.integers(1, count)) % count
     second = order[start[kinds[first]] + moved]
-    independent = min(first.size, int(size[size > 1].sum()) // 2)
-    error = float(np.sqrt(chance * (1.0 - chance) / max(1, independent)))
+    error = float(np.sqrt(chance * (1.0 - chance) / independent))
     return float((values[first] == values[second]).mean()), chance, error
 
 

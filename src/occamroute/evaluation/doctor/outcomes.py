@@ -23,6 +23,8 @@ QUANTILE = 1.959963984540054
 SUREST = (0.5, 0.3, 0.2, 0.1, 0.05)
 # Shares of wrong labels, surely, from which on there is a note, a warning, a problem.
 NOISE: dict[float, Severity] = {0.01: "note", 0.03: "warning", 0.1: "problem"}
+# The same by neighbours, where weak classifiers also fail on rows that should be easy.
+NOISE_BY_NEIGHBOURS: dict[float, Severity] = {0.03: "note", 0.1: "warning"}
 # Half-widths of the best classifier's accuracy from which on there is a note, a warning, a problem.
 WIDTHS: dict[float, Severity] = {0.01: "note", 0.03: "warning", 0.1: "problem"}
 # Shares of rows on which success is not that of the most likely label.
@@ -57,7 +59,7 @@ def _label_noise(examination: Examination, _: str) -> Finding:
         "share": noise, "interval": [low, high], "judged_on": size, "ids": ids,
         "judged_by": "probabilities" if by_outputs else "neighbours",
     }  # fmt: skip
-    severity = _graded(low, NOISE)
+    severity = _graded(low, NOISE if by_outputs else NOISE_BY_NEIGHBOURS)
     seen = (
         f"Of the {size:,} rows about which the classifiers should be surest, {percent(noise, 1)} have a label that "
         "speaks against all of them."
