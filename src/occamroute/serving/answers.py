@@ -34,10 +34,15 @@ async def classified(call: Call, form: Form, query: Any, *, features: Any = None
     if form not in service.forms:
         allowed = ", ".join(sorted(service.forms))
         raise InvalidInputError(f"queries of this service are {allowed}, got {form}.")
+    row = None if features is None else service.router.checked(features)[0]
     try:
-        answered = await service.answerer.classify(query, features=features, client=call.caller.client, key=key)
+        answered = await service.answerer.classify(query, features=row, client=call.caller.client, key=key)
     except BudgetExceededError as error:
         raise await service.exhausted(error) from None
+    except InvalidInputError as error:
+        if key is None:
+            raise
+        raise ProblemError("repeated_key", str(error)) from None
     service.metrics.decisions[answered.decision.name, answered.decision.reason] += 1
     return answered
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from occamroute._money import money_from_text
 from occamroute.serving.queries import numbers, unpacked, unpacked_bytes
@@ -25,10 +25,9 @@ __all__ = [
     "ClassifyAnswer",
     "ClassifyRequest",
     "Decisions",
-    "Features",
     "FeedbackAnswer",
-    "FeedbackRequest",
     "Frontier",
+    "LabelRequest",
     "PlanAnswer",
     "PlanRequest",
     "Receipt",
@@ -36,14 +35,15 @@ __all__ = [
     "RouteRequest",
     "SettleAnswer",
     "SettleRequest",
+    "SuccessRequest",
     "amount",
     "feature_array",
     "query_value",
 ]
 
-DECIMAL = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
+DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,12})?$"
 DECISION = r"^[0-9a-f]{28}$"
-BASE64 = r"^[A-Za-z0-9+/]*={0,2}$"
+BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # No float32 is farther from 0.
 LARGEST = 3e38
 
@@ -65,6 +65,10 @@ Amount = (
     Annotated[str, Field(pattern=DECIMAL, examples=["0.0015"])]
     | Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e9)]
 )
+# JSON has one kind of number: 2.0 is as whole as 2.
+Whole = Annotated[
+    int, BeforeValidator(lambda given: int(given) if type(given) is float and given.is_integer() else given)
+]
 Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 Money = Annotated[str, Field(description="An exact decimal.", examples=["0.0015"])]
 DecisionId = Annotated[str, Field(pattern=DECISION, examples=["019a0b1c2d3e0123456789abcdef"])]
@@ -74,19 +78,19 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 class Packed32(Strict):
     """Numbers as the base64 of little-endian 32-bit floats."""
 
-    float32: str = Field(pattern=BASE64, json_schema_extra={"format": "base64-float32"})
+    float32: str = Field(pattern=BASE64)
 
 
 class Packed64(Strict):
     """Numbers as the base64 of little-endian 64-bit floats."""
 
-    float64: str = Field(pattern=BASE64, json_schema_extra={"format": "base64-float64"})
+    float64: str = Field(pattern=BASE64)
 
 
 class PackedBytes(Strict):
     """Bytes, of an image's file say, as base64."""
 
-    base64: str = Field(pattern=BASE64, json_schema_extra={"format": "byte"})
+    base64: str = Field(pattern=BASE64)
 
 
 Features = list[Number] | Packed32 | Packed64
@@ -158,7 +162,7 @@ class PlanRequest(Strict):
     features: list[list[Number]] | Packed32 | Packed64 | None = Field(
         None, description="A row of features for each query; packed rows follow one another."
     )
-    queries: int | None = Field(None, ge=1, description="Their number, where no features are looked at.")
+    queries: Whole | None = Field(None, ge=1, description="Their number, where no features are looked at.")
     budget: Amount
 
 
@@ -174,12 +178,18 @@ class PlanAnswer(Given):
     gap: float
 
 
-class FeedbackRequest(Strict):
-    """What was true of a query: its label, or the success of the answer."""
+class LabelRequest(Strict):
+    """What was true of a query: its label."""
 
     decision: DecisionId
-    label: Annotated[str, Field(max_length=1000)] | None = None
-    success: Share | None = None
+    label: str = Field(max_length=1000)
+
+
+class SuccessRequest(Strict):
+    """How right the answer to a query was, from 0 to 1."""
+
+    decision: DecisionId
+    success: Share
 
 
 class FeedbackAnswer(Given):
@@ -241,8 +251,8 @@ class Row(Strict):
     id: Name | None = Field(None, description="By default a hash of the features; one that is known is replaced.")
     features: list[Number] | dict[str, list[Number]]
     success: dict[str, Share]
-    label: str | int | None = None
-    group: str | int | None = None
+    label: str | Whole | None = None
+    group: str | Whole | None = None
 
 
 class AddRowsRequest(Strict):

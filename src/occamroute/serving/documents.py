@@ -37,6 +37,12 @@ PROBLEM = {
         "error": {"description": "The same for clients of other protocols."},
     },
 }
+NUMBER = {"type": "number", "minimum": -3e38, "maximum": 3e38}
+WITHIN = {"minimum": -(2**62), "maximum": 2**62}
+PACKED = {
+    "description": 'Numbers may also be packed, {"float32": …} or {"float64": …} with the base64 of little-endian '
+    "floats, row after row. They must be finite, which no schema of a text can say."
+}
 
 
 def document_bytes(app: FastAPI) -> bytes:
@@ -86,69 +92,64 @@ def _say_headers(operation: dict[str, Any]) -> None:
 
 
 def _say_features(schemas: dict[str, Any], service: Service) -> None:
-    width = service.router.snapshot.width
+    """How many numbers features are, and where none are looked at."""
+    width, most = service.router.snapshot.width, service.limits.rows
+    plan = schemas["PlanRequest"]
+    if width == 0:
+        for name in ("RouteRequest", "ClassifyRequest", "PlanRequest"):
+            schemas[name]["properties"].pop("features")
+        plan["properties"]["queries"] = {"type": "integer", "minimum": 1, "maximum": most}
+        plan["required"].append("queries")
+        return
+    row = {"type": "array", "items": NUMBER, "minItems": width, "maxItems": width}
+    plan["properties"].pop("queries")
+    plan["properties"]["features"] = {"type": "array", "items": row, "minItems": 1, "maxItems": most} | PACKED
+    schemas["RouteRequest"]["properties"]["features"] = row | PACKED
+    schemas["ClassifyRequest"]["properties"]["features"] = {"anyOf": [row, {"type": "null"}]} | PACKED
     for name in ("RouteRequest", "PlanRequest"):
-        properties, required = schemas[name]["properties"], schemas[name].setdefault("required", [])
-        if width == 0:
-            properties["features"] = {"type": "null", "description": "No features are looked at."}
-            if name == "PlanRequest":
-                properties["queries"] = {"type": "integer", "minimum": 1, "maximum": service.limits.rows}
-                required.append("queries")
-            continue
-        properties.pop("queries", None)
-        _drop_null(properties["features"])
-        required.append("features")
-        rows = properties["features"]["anyOf"][0]
-        if name == "PlanRequest":
-            rows.update(minItems=1, maxItems=service.limits.rows)
-            rows = rows["items"]
-        rows.update(minItems=width, maxItems=width)
-    if width:
-        rows = schemas["ClassifyRequest"]["properties"]["features"]["anyOf"][0]
-        rows.update(minItems=width, maxItems=width)
-    else:
-        schemas["ClassifyRequest"]["properties"].pop("features")
+        schemas[name].setdefault("required", []).append("features")
 
 
 def _say_rows(schemas: dict[str, Any], service: Service) -> None:
+    """Which features, successes, labels and groups new rows have: those of the rows that are there."""
     profile = service.router.snapshot.profile
-    share = {"type": "number", "minimum": 0, "maximum": 1}
     row = schemas["Row"]["properties"]
-    row["success"] = {
-        "type": "object", "properties": dict.fromkeys(profile.names, share), "required": list(profile.names),
-    }  # fmt: skip
-    number = {"type": "number", "minimum": -3e38, "maximum": 3e38}
+    share = {"type": "number", "minimum": 0, "maximum": 1}
+    row["success"] = _record(dict.fromkeys(profile.names, share))
     tables = {
-        name: {"type": "array", "items": number, "minItems": table.shape[1], "maxItems": table.shape[1]}
+        name: {"type": "array", "items": NUMBER, "minItems": table.shape[1], "maxItems": table.shape[1]}
         for name, table in profile.feature_sets.items()
     }
-    row["features"] = (
-        {"type": "object", "properties": tables, "required": list(tables)}
-        if len(tables) > 1
-        else next(iter(tables.values()))
-    )
+    row["features"] = _record(tables) if len(tables) > 1 else next(iter(tables.values()))
     for what, known in (("label", profile.labels), ("group", profile.groups)):
         if known is None:
             row[what] = {"type": "null"}
             continue
-        row[what] = {"type": "string"} if known.dtype.kind == "U" else {"type": "integer"}
+        row[what] = {"type": "string"} if known.dtype.kind == "U" else {"type": "integer"} | WITHIN
         if what == "label" and known.dtype.kind != "U" and profile.classes is not None:
             row[what] |= {"minimum": 0, "maximum": len(profile.classes) - 1}
-        schemas["Row"].setdefault("required", []).append(what)
+        schemas["Row"]["required"].append(what)
+
+
+def _record(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _say_queries(schemas: dict[str, Any], service: Service) -> None:
     """Only the forms that queries of this service may have."""
     query = schemas["ClassifyRequest"]["properties"]["query"]
-    forms = {"text": ("string",), "numbers": ("array", "Packed32", "Packed64"), "bytes": ("PackedBytes",)}
-    allowed = {name for form in service.forms for name in forms[form]}
-    query["anyOf"] = [
-        one for one in query["anyOf"] if {one.get("type"), one.get("$ref", "").rpartition("/")[2]} & allowed
-    ]
-
-
-def _drop_null(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [one for one in schema["anyOf"] if one.get("type") != "null"]
+    forms = {"text": "string", "numbers": "array", "bytes": "#/components/schemas/PackedBytes"}
+    allowed = [forms[form] for form in service.forms]
+    query["anyOf"] = [one for one in query["anyOf"] if one.get("type", one.get("$ref")) in allowed]
+    query["description"] = PACKED["description"]
+    if "text" in service.forms:
+        # No schema can say that a shape fits its data: it shows the tensor of one query.
+        tensor = schemas["InputTensor"]
+        tensor["description"] = "A query. Several are n texts of shape [n] or [n, 1]."
+        tensor["properties"]["shape"] = {"type": "array", "items": {"const": 1}, "minItems": 1, "maxItems": 2}
+        tensor["properties"]["datatype"] = {"const": "BYTES"}
+        tensor["properties"]["data"] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1}
 
 
 @lru_cache(maxsize=1)

@@ -26,6 +26,7 @@ Lean: TypeAlias = Callable[[Service, Caller, bytes], Awaitable[bytes]]
 Body = TypeVar("Body", bound=BaseModel)
 CALLER = "occamroute.caller"
 JSON = b"application/json"
+EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 WITH_BODY = ("malformed_request", "too_large", "unsupported_media_type", "invalid_request")
 
 
@@ -91,7 +92,7 @@ class Operation:
             )
             entry["description"] += ("\n\n" if entry["description"] else "") + f"`{code}`: {CODES[code].title}"
         if self.streams:
-            found[200] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+            found[200] = {"content": {"text/event-stream": {"itemSchema": EVENT}}}
         return found
 
 

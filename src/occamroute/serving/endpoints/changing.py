@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 
 from occamroute.errors import InvalidInputError
-from occamroute.profiles import Profile
 from occamroute.routing.router import Router
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.admission import Caller
-from occamroute.serving.bodies import AddClassifierRequest, AddRowsRequest, Changed, Row
+from occamroute.serving.bodies import AddClassifierRequest, AddRowsRequest, Changed
 from occamroute.serving.operations import Operation, Uses, parsed
 from occamroute.serving.problems import ProblemError
+from occamroute.serving.rows import as_profile
 from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS"]
@@ -48,8 +48,8 @@ def _rows_added(router: Router, most: int, content: bytes) -> bytes:
     rows = parsed(AddRowsRequest, content).rows
     if len(rows) > most:
         raise InvalidInputError(f"at most {most} rows can be added at a time, got {len(rows)}.")
-    more = _as_profile(router.snapshot.profile, rows)
-    return _changed(_fitting(lambda: router.add_rows(more))).model_dump_json().encode()
+    made = _fitting(lambda: router.add_rows(as_profile(router.snapshot.profile, rows)))
+    return _changed(made).model_dump_json().encode()
 
 
 def _classifier_added(service: Service, content: bytes) -> bytes:
@@ -73,50 +73,6 @@ def _fitting(change: Any) -> Snapshot:
 
 def _changed(snapshot: Snapshot) -> Changed:
     return Changed(snapshot=snapshot.id, rows=len(snapshot.profile), classifiers=list(snapshot.names))
-
-
-def _as_profile(known: Profile, rows: list[Row]) -> Profile:
-    """Rows as a profile with the classifiers, prices and feature sets of the one that is known."""
-    sets = {name: [_features(row, name, known) for row in rows] for name in known.feature_sets}
-    ids = [row.id for row in rows]
-    if any(one is None for one in ids) and not all(one is None for one in ids):
-        raise InvalidInputError("either all rows have an id, or none.")
-    return Profile(
-        names=known.names,
-        costs=known.mean_costs,
-        features=sets if isinstance(known.features, dict) else next(iter(sets.values())),
-        success=[[_success(row, name) for name in known.names] for row in rows],
-        extractor=known.extractor,
-        extractor_cost=known.extraction_costs,
-        ids=None if ids[0] is None else [str(one) for one in ids],
-        labels=None if known.labels is None else _column(known.labels, [row.label for row in rows], "label"),
-        classes=known.classes,
-        groups=None if known.groups is None else _column(known.groups, [row.group for row in rows], "group"),
-    )
-
-
-def _features(row: Row, name: str, known: Profile) -> list[float]:
-    found = row.features.get(name) if isinstance(row.features, dict) else row.features
-    if isinstance(row.features, list) and len(known.feature_sets) > 1:
-        found = None
-    width = known.feature_sets[name].shape[1]
-    if found is None or len(found) != width:
-        raise InvalidInputError(f"every row needs the {width} features of {name!r}.")
-    return found
-
-
-def _success(row: Row, name: str) -> float:
-    if name not in row.success:
-        raise InvalidInputError(f"every row needs the success of {name!r}.")
-    return row.success[name]
-
-
-def _column(known: Any, values: list[Any], what: str) -> list[Any]:
-    """Labels or groups of the type that is known."""
-    kind = str if known.dtype.kind == "U" else int
-    if not all(type(value) is kind for value in values):
-        raise InvalidInputError(f"every row needs a {what}, {'a text' if kind is str else 'a whole number'}.")
-    return values
 
 
 OPERATIONS = (

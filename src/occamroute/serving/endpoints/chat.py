@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS"]
 
 
+# One message at least is a text of the user's.
+ASKED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"role": {"const": "user"}, "content": {"type": "string"}},
+    "required": ["role", "content"],
+}
+
+
 class Lenient(BaseModel):
     """What clients of this protocol send beside what is looked at is left alone."""
 
@@ -37,15 +45,15 @@ class TextPart(Lenient):
 class Message(Lenient):
     """One message of the conversation."""
 
-    role: str
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[TextPart] | None = None
 
 
 class ChatRequest(Lenient):
     """A conversation, of which the last message of the user counts."""
 
-    model: str = Field(examples=[MODEL])
-    messages: list[Message] = Field(min_length=1)
+    model: str = Field(json_schema_extra={"enum": [MODEL]})
+    messages: list[Message] = Field(min_length=1, json_schema_extra={"contains": ASKED})
     stream: bool | None = None
 
 

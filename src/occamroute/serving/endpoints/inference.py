@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError
 from occamroute.serving.answers import MODEL, PROBLEMS, classified
-from occamroute.serving.bodies import Given, Number
+from occamroute.serving.bodies import Given, Number, Whole
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import Form
@@ -36,7 +36,7 @@ class InputTensor(Lenient):
     """Queries: n texts (BYTES), or n rows of numbers."""
 
     name: str
-    shape: list[Annotated[int, Field(ge=1, le=10_000_000)]] = Field(min_length=1, max_length=4)
+    shape: list[Annotated[Whole, Field(ge=1, le=10_000_000)]] = Field(min_length=1, max_length=4)
     datatype: Literal["BYTES", "FP32", "FP64", "INT32", "INT64"]
     data: list[str] | list[Number] | list[list[Number]] = Field(min_length=1)
 
@@ -155,7 +155,7 @@ def _queries(tensor: InputTensor, most: int) -> tuple[Form, list[Any]]:
             f"data must be {math.prod(tensor.shape)} values of {tensor.datatype}, as the shape says."
         )
     if texts:
-        if len(flat) != rows:
+        if len(flat) != rows or len(tensor.shape) > 2:
             raise InvalidInputError(f"texts must be of shape [{rows}] or [{rows}, 1], got {tensor.shape}.")
         return "text", flat
     return "numbers", list(np.array(flat, np.float64).reshape(tensor.shape if len(tensor.shape) > 1 else (rows, 1)))

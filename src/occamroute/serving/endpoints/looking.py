@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from occamroute.errors import UnknownNameError
+from occamroute.errors import InvalidInputError
 from occamroute.serving.bodies import (
     DECISION,
     AlarmRaised,
@@ -16,10 +16,11 @@ from occamroute.serving.bodies import (
     Budget,
     Decisions,
     FeedbackAnswer,
-    FeedbackRequest,
     Frontier,
     FrontierPoint,
+    LabelRequest,
     Receipt,
+    SuccessRequest,
 )
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
@@ -85,23 +86,22 @@ async def decisions(wish: Annotated[Search, Query()], service: Uses) -> Decision
     return Decisions(decisions=[Receipt(**one) for one in found], next=following)
 
 
-async def feedback(body: FeedbackRequest, call: Asks) -> FeedbackAnswer:
+async def feedback(body: LabelRequest | SuccessRequest, call: Asks) -> FeedbackAnswer:
     """Say what was true."""
     owned = await call.service.owned(body.decision, call.caller)
+    truth = {"label": body.label} if isinstance(body, LabelRequest) else {"success": body.success}
     try:
-        success = await call.service.wait(
-            call.service.router.feedback, owned.id, label=body.label, success=body.success
-        )
-    except UnknownNameError:
-        raise ProblemError("unknown_decision") from None
+        success = await call.service.wait(call.service.router.feedback, owned.id, **truth)
+    except InvalidInputError as error:
+        raise ProblemError("conflict", str(error)) from None
     return FeedbackAnswer(decision=owned.id, success=success)
 
 
 OPERATIONS = (
     Operation(
         "POST", "/v1/feedback", "Say what was true of a query",
-        endpoint=feedback, takes=FeedbackRequest, gives=FeedbackAnswer, scope="feedback", family="looking",
-        problems=("unknown_decision", "storage_unavailable"),
+        endpoint=feedback, takes=LabelRequest, gives=FeedbackAnswer, scope="feedback", family="looking",
+        problems=("unknown_decision", "conflict", "storage_unavailable"),
     ),
     Operation(
         "GET", "/v1/frontier", "The expected accuracy at every mean cost of a query",
