@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
 
 from occamroute._compiled import kernel
 from occamroute.errors import UnknownNameError
 
-__all__ = ["L1", "L2", "LINF", "METRICS", "distance_within", "limit_of", "metric_code"]
+__all__ = ["L1", "L2", "LINF", "METRICS", "STRETCH", "distance_within", "limit_of", "metric_code"]
 
 METRICS = ("l1", "l2", "linf")
 L1, L2, LINF = 1, 2, 3
-_STRETCH = 128  # coordinates between two looks at whether the distance can still be small enough
+STRETCH = 128  # coordinates of wide rows between two looks at whether the distance can still be small enough
 
 
 def metric_code(metric: object) -> int:
@@ -24,45 +23,50 @@ def metric_code(metric: object) -> int:
     return {"l1": L1, "l2": L2, "linf": LINF}[str(metric)]
 
 
-def _greater(typing: Any, a: Any, b: Any) -> Any:
-    """The greater of two floats, neither NaN; ``max`` leaves that open, and loops with it are not vectorised."""
+@kernel()
+def largest_gap(query: Any, row: Any, bound: float, gaps: Any) -> float:
+    """The linf distance of wide rows, or inf once it exceeds ``bound``; ``gaps`` is space for a stretch and one more.
 
-    def write(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        flags = "nnan", "nsz"
-        return builder.select(builder.fcmp_ordered(">", *values, flags=flags), *values, flags=flags)
-
-    return a(a, b), write
-
-
-greater: Any = intrinsic(_greater)
-
-
-@kernel(fast=True)
-def largest_gap(query: Any, row: Any, bound: float) -> float:
-    """The linf distance, or inf once it exceeds ``bound``; the greatest number is exact in whatever order."""
-    largest = 0.0
-    for start in range(0, query.shape[0], _STRETCH):
-        some, others = query[start : start + _STRETCH], row[start : start + _STRETCH]
+    Floats that are not negative are in the order of their bits, and of whole numbers, unlike of floats, compilers
+    find the largest in vectors.
+    """
+    bits, most = gaps.view(np.int64), 0
+    for start in range(0, query.shape[0], STRETCH):
+        some, others = query[start : start + STRETCH], row[start : start + STRETCH]
         for i in range(some.shape[0]):
-            largest = greater(abs(some[i] - others[i]), largest)
-        if largest > bound:
+            gaps[i] = abs(some[i] - others[i])
+        for i in range(some.shape[0]):
+            most = max(most, bits[i])
+        bits[STRETCH] = most
+        if gaps[STRETCH] > bound:
             return np.inf
-    return largest
+    return float(gaps[STRETCH])
 
 
 @kernel()
-def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float, bound: float) -> float:
+def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float, bound: float, gaps: Any) -> float:
     """The distance of a float64 query to the row of that number, or inf once it must exceed ``bound``.
 
-    Not compiled ``fast`` where it adds: four sums in a fixed order give the same bits wherever this is inlined, so
-    that equal rows are always equally far. ``unit``, a power of two, keeps squares from over- and underflowing.
+    Not compiled ``fast``: four sums in a fixed order give the same bits wherever this is inlined, so that
+    equal rows are always equally far. ``unit``, a power of two, keeps squares from over- and underflowing.
     """
     # Rounding is monotone, so a partial result above the bound can never come back below it.
-    if metric == LINF:
-        return largest_gap(query, rows[number], bound)
     size = query.shape[0]
     whole = size - size % 4
     a = b = c = d = 0.0
+    if metric == LINF:
+        if size > STRETCH:
+            return largest_gap(query, rows[number], bound, gaps)
+        for i in range(0, whole, 4):
+            a = max(a, abs(query[i] - rows[number, i]))
+            b = max(b, abs(query[i + 1] - rows[number, i + 1]))
+            c = max(c, abs(query[i + 2] - rows[number, i + 2]))
+            d = max(d, abs(query[i + 3] - rows[number, i + 3]))
+            if i % 16 == 12 and max(max(a, b), max(c, d)) > bound:
+                return np.inf
+        for i in range(whole, size):
+            a = max(a, abs(query[i] - rows[number, i]))
+        return max(max(a, b), max(c, d))
     if metric == L1:
         for i in range(0, whole, 4):
             a += abs(query[i] - rows[number, i])

@@ -12,7 +12,7 @@ from occamroute.executors.local import over_blocks
 from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.inputs import excluded_of, frozen, neighbor_count, queries_of, values_of, weights_of
 from occamroute.neighbors.levels import Levels
-from occamroute.neighbors.metrics import metric_code
+from occamroute.neighbors.metrics import STRETCH, metric_code
 from occamroute.neighbors.ranking import Space, rank
 from occamroute.neighbors.sweep import chunk_count
 
@@ -165,5 +165,5 @@ def _space(count: int, tiles: int, size: int, dtype: type) -> Space:
         np.empty((tiles, chunk_count(size)), dtype=dtype),
         np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
         np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
-        np.empty(count + 1), np.empty(count + 2, dtype=np.int64),
+        np.empty(count + 1), np.empty(count + 2, dtype=np.int64), np.empty(STRETCH + 1),
     )  # fmt: skip

@@ -28,6 +28,7 @@ class Space(NamedTuple):
     numbers: npt.NDArray[np.int64]  # (n + 1,)
     spare: FloatArray  # (n + 1,)
     ends: npt.NDArray[np.int64]  # (n + 2,)
+    gaps: FloatArray  # (STRETCH + 1,)
 
 
 @kernel(inline=True)
@@ -73,14 +74,14 @@ def guess(bounds: Any, query: int, picture: Any, columns: Any, count: int, share
 @kernel()
 def measure(
     query: Any, rows: Any, metric: int, unit: float, level: float, bound: float, skip: int, lows: Any,
-    waiting: Any, found: int, keys: Any, numbers: Any, kept: int,
+    waiting: Any, found: int, keys: Any, numbers: Any, kept: int, gaps: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Measure the rows whose bound is at most ``level``, keep those within ``bound``; how many wait, and are kept."""
     left = 0
     for f in range(found):
         low, number = lows[f], waiting[f]
         if low <= level:
-            distance = distance_within(query, rows, number, metric, unit, bound)
+            distance = distance_within(query, rows, number, metric, unit, bound, gaps)
             keys[kept], numbers[kept] = distance, number
             kept += distance <= bound and number != skip
         else:
@@ -96,7 +97,7 @@ def rank(
 ) -> None:  # fmt: skip
     """Rank rows in float64: the first ones to ``distances`` and ``nearest``, their values to ``means``."""
     count, k = rows.shape[0], weights.shape[1]
-    least, lows, waiting, keys, numbers, spare, ends = space
+    least, lows, waiting, keys, numbers, spare, ends, gaps = space
     for i in range(bounds.shape[1]):
         query, picture = queries.exact[i], queries.picture[i]
         unit, skip = queries.unit[i], excluded[start + i]
@@ -115,7 +116,7 @@ def rank(
             level = select(lows, found, min(k, found - 1), spare)
         while True:
             found, kept = measure(
-                query, rows, metric, unit, level, farthest, skip, lows, waiting, found, keys, numbers, kept
+                query, rows, metric, unit, level, farthest, skip, lows, waiting, found, keys, numbers, kept, gaps
             )
             farthest = select(keys, kept, k - 1, spare)
             limit = limit_of(farthest, margin, queries.slack[i], queries.shift[i])
