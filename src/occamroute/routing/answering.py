@@ -36,6 +36,7 @@ __all__ = ["Answered", "Answerer", "Call"]
 LEASE, CLOSING = 60.0, 30.0
 # Seconds that a decision may always take: what was paid for before it must not be lost for want of a moment.
 DECIDING = 1.0
+CLOSE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +184,10 @@ class Answerer:
             return _Seen(row, extractor, self._as_answer(row[0]) if extractor in self._pool.names else None)
         if extractor not in self._asker.sources:
             return _Seen(self._router.checked(None), extractor)  # which says that they are missing
-        wallet, least = self._router.wallet, float(min(snapshot.totals))
-        # Features without money for an answer are no use.
+        # Features without money for an answer are no use; only the ledger counts to the last digit.
+        wallet, least = self._router.wallet, float(min(snapshot.totals)) * (1.0 - CLOSE)
         ended = await self._asker.ask(request, extractor, lambda: wallet.standing().available >= least)
+        self._bar()
         found = None if ended is None else ended.probabilities if ended.features is None else ended.features
         if ended is None or found is None:
             return _Seen(None, extractor)

@@ -96,7 +96,7 @@ class Breakers:
         """No call was made after all, or it says nothing of the classifier."""
         with self._lock:
             breaker = self._of(name)
-            if began >= breaker.since:
+            if began > breaker.since:
                 breaker.probing = False
 
     def succeeded(self, name: str, began: float) -> None:
@@ -105,7 +105,7 @@ class Breakers:
             breaker = self._of(name)
             if breaker.until is None:
                 breaker.add(False)
-            elif began >= breaker.since:
+            elif began > breaker.since:
                 breaker.close()
 
     def failed(self, name: str, began: float) -> None:
@@ -116,7 +116,8 @@ class Breakers:
                 breaker.add(True)
                 if breaker.worn_out:
                     breaker.open(now, self._first)
-            elif began >= breaker.since:
+            elif began >= breaker.until:
+                # A probe; what is tried only because all rest changes nothing by failing.
                 breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
 
     def rest(self, name: str, seconds: float) -> None:
