@@ -19,7 +19,7 @@ def distances(queries: Any, rows: Any, metric: str) -> Floats:
     unit = 1.0
     if metric == "l2":
         largest = max(float(np.abs(queries).max()), float(np.abs(rows).max()))
-        unit = float(np.ldexp(1.0, -int(np.frexp(largest)[1])))
+        unit = float(np.ldexp(1.0, min(1000, -int(np.frexp(largest)[1]))))
         apart = (apart * unit) ** 2
     whole = apart.shape[2] - apart.shape[2] % 4
     sums = [np.zeros(apart.shape[:2]) for _ in range(4)]

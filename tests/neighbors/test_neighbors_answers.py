@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from occamroute.neighbors import METRICS, GroupIndex, PoolIndex
+from occamroute.neighbors.coarse import Coarse
+from occamroute.neighbors.levels import Levels
+from occamroute.neighbors.metrics import LINF
+from occamroute.neighbors.ordering import sort_within
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
@@ -48,13 +52,19 @@ def make(kind: str, rng: np.random.Generator, count: int, width: int, dtype: str
         both[count:] *= 1e25
     elif kind == "zeros":
         both[:] = 0.0
+    elif kind == "denormal":
+        both = both * (1e-310 if dtype == "float64" else 1e-40)
+    elif kind == "large norms":  # whose squares cancel to less than nothing in float32
+        both = both[rng.integers(0, len(both) // 2, size=len(both))] * 1e5
+    elif kind == "spread wide":
+        both[rng.random(both.shape) < 0.01] *= 1e6
     both = both.astype(dtype)
     return both[:count], both[count:]
 
 
 KINDS = [
     "plain", "quantised", "duplicates", "constant", "saturated", "softmax", "offset", "huge", "tiny", "mixed",
-    "outlier", "far queries", "zeros",
+    "outlier", "far queries", "zeros", "denormal", "large norms", "spread wide",
 ]  # fmt: skip
 
 
@@ -84,14 +94,21 @@ def check_pool(rows: Any, queries: Any, k: int, metric: str) -> None:
     np.testing.assert_array_equal(found.distances, np.take_along_axis(far, order, axis=1))
     rng = np.random.default_rng(5)
     values, weights = rng.random((len(rows), 3)), rng.random((2, k)) / k
+    show = min(k + 2, len(rows) - 1) or 1
+    averager = index.averager(values, weights, show=show)
     for exclude in [None] if k == len(rows) else [None, rng.integers(-1, len(rows), size=len(queries))]:
-        average = index.average(queries, values, weights, exclude)
+        average = index.average(queries, values, weights, exclude, show=show)
         wanted = brute.pool_average(far, values, weights, exclude)
         np.testing.assert_allclose(average.means, wanted, rtol=1e-11)
         left = far.copy()
         if exclude is not None:
             left[np.nonzero(exclude >= 0)[0], exclude[exclude >= 0]] = np.inf
         np.testing.assert_array_equal(average.distance, left.min(axis=1))
+        order = np.argsort(left, axis=1, kind="stable")[:, :show]
+        np.testing.assert_array_equal(average.nearest.rows, order)
+        np.testing.assert_array_equal(average.nearest.distances, np.take_along_axis(left, order, axis=1))
+        alone = averager.average(queries[1:2], None if exclude is None else exclude[1:2])
+        np.testing.assert_array_equal(alone.means[:, 0], average.means[:, 1])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -115,6 +132,76 @@ def test_large_enough_for_all_shortcuts(metric: str) -> None:
         rows, queries = make(kind, rng, 2600, 40, "float32")
         check_groups(rows, queries, np.arange(2600).reshape(2, 1300), metric)
         check_pool(rows, queries, 300, metric)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_whatever_the_data(kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds in bytes hold where they are of little use, too."""
+    monkeypatch.setattr(Levels, "_pays", lambda *_: True)
+    for width in (17, 130, 600):
+        rng = np.random.default_rng(width)
+        rows, queries = make(kind, rng, 150, width, dtype)
+        for k in (1, 20, 150):
+            check_pool(rows, queries, k, "linf")
+
+
+@pytest.mark.parametrize("kind", ["plain", "duplicates", "spread wide"])
+def test_bytes_of_several_tiles(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds in bytes go on from tile to tile, the last of which is not full."""
+    monkeypatch.setattr(Levels, "_pays", lambda *_: True)
+    rows, queries = make(kind, np.random.default_rng(0), 2600, 50, "float32")
+    check_pool(rows, queries, 300, "linf")
+
+
+def test_bytes_are_chosen_where_they_pay() -> None:
+    """All coordinates are looked at where distances concentrate, a few where these tell enough."""
+    rng = np.random.default_rng(0)
+    concentrated = rng.normal(size=(3000, 256)).astype(np.float32)
+    told_by_few = concentrated * np.arange(1.0, 257.0, dtype=np.float32) ** -2
+    for rows, chosen in ((concentrated, True), (told_by_few, False)):
+        coarse = Coarse(rows, LINF, threads=1)
+        assert coarse.partial
+        assert (Levels.fitting(rows, coarse) is not None) == chosen
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_wide_data(data: st.DataObject) -> None:
+    """Whatever the width, the outliers and the ties, both pictures of wide rows agree with brute force."""
+    count, width = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 600))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    levels = data.draw(st.sampled_from([2, 5, 10**9]))
+    numbers = rng.integers(-levels, levels, size=(count + 3, width)) / levels
+    numbers[:, rng.random(width) < data.draw(st.sampled_from([0.0, 0.5, 1.0]))] = 3.0
+    numbers[rng.random(numbers.shape) < data.draw(st.sampled_from([0.0, 0.01]))] *= 1e30
+    numbers = numbers[rng.integers(0, len(numbers), size=len(numbers))] if data.draw(st.booleans()) else numbers
+    numbers *= data.draw(st.sampled_from([1e-310, 1e-30, 1.0, 1e30]))
+    kind = data.draw(st.sampled_from(["float32", "float64", "int64"]))
+    with np.errstate(over="ignore"):
+        numbers = np.clip(numbers, -(2.0**40), 2.0**40).astype(kind) if kind == "int64" else numbers.astype(kind)
+    numbers[~np.isfinite(numbers)] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):
+            patch.setattr(Levels, "_pays", lambda *_: True)
+        check_pool(numbers[:count], numbers[count:], data.draw(st.integers(1, count)), "linf")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from([0.0, 5e-324, 1e-300, 0.5, 0.75, 1e300, np.inf]), st.integers(0, 9))),
+    plain=st.lists(st.floats(0.0, 1.0), max_size=60),
+    bound=st.sampled_from([0.0, 0.6, 1e300, np.inf]),
+)
+def test_sorting(pairs: list[tuple[float, int]], plain: list[float], bound: float) -> None:
+    """Pairs within the bound come in the order of their keys, then of their numbers."""
+    pairs = pairs + [(key, number) for number, key in enumerate(plain)]
+    count = len(pairs)
+    given_keys, given_numbers = np.array([key for key, _ in pairs] + [0.0]), np.array([n for _, n in pairs] + [0])
+    keys, numbers, ends = np.empty(count + 1), np.empty(count + 1, np.int64), np.empty(count + 2, np.int64)
+    kept = sort_within(given_keys, given_numbers, count, bound, keys, numbers, ends)
+    wanted = sorted(pair for pair in pairs if pair[0] <= bound)
+    assert list(zip(keys[:kept].tolist(), numbers[:kept].tolist(), strict=True)) == wanted
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -55,6 +55,18 @@ CASES: list[tuple[Callable[[], Any], str]] = [
         lambda: PoolIndex(ROWS).average(QUERIES, VALUES, np.ones((1, 2)), [0, 6]),
         "exclude must hold row numbers from -1 to 5, got 6.",
     ),
+    (
+        lambda: PoolIndex(ROWS).averager(VALUES, np.ones((1, 2)), show=0),
+        "show must be a whole number from 1 to 6, got 0.",
+    ),
+    (
+        lambda: PoolIndex(ROWS).average(QUERIES, VALUES, np.ones((1, 2)), [0, -1], show=6),
+        "show must be a whole number from 1 to 5, got 6.",
+    ),
+    (
+        lambda: PoolIndex(ROWS).averager(VALUES, np.ones((1, 2))).average([[np.nan, 1.0]]),
+        "queries must be finite, got NaN in it.",
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from occamroute.neighbors import METRICS, GroupIndex, PoolIndex
+from occamroute.neighbors import METRICS, GroupIndex, PoolAverages, PoolIndex
 
 
 def answers(metric: str, threads: int | None, queries: slice = slice(None)) -> tuple[Any, ...]:
@@ -48,6 +48,41 @@ def test_blocks_change_nothing(metric: str) -> None:
     whole = answers(metric, 2)
     for part in (slice(0, 1), slice(3, 20), slice(650, 700)):
         assert_same(tuple(array[part] for array in whole), answers(metric, 2, part))
+
+
+def parts_of(average: PoolAverages, some: slice = slice(None)) -> tuple[Any, ...]:
+    """All that an average says about some of its queries."""
+    nearest = average.nearest
+    return average.means[:, some], average.distance[some], nearest.distances[some], nearest.rows[some]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("width", [10, 300])
+def test_a_decision_can_be_made_again(metric: str, width: int) -> None:
+    """A query alone, among sixteen and in a large call has the same bits in its averages."""
+    rng = np.random.default_rng(1)
+    rows, queries = rng.normal(size=(3000, width)), rng.normal(size=(160, width))
+    values, weights = rng.random((3000, 4)), np.full((1, 70), 0.01)
+    index = PoolIndex(rows.astype(np.float32), metric=metric, threads=2)
+    averager = index.averager(values, weights, show=8)
+    whole = index.average(queries, values, weights, show=8)
+    assert whole.nearest.rows.shape == (160, 8)
+    for start in range(0, 160, 16):
+        together = averager.average(queries[start : start + 16])
+        assert_same(parts_of(whole, slice(start, start + 16)), parts_of(together))
+        alone = averager.average(queries[start : start + 1])
+        assert_same(parts_of(together, slice(0, 1)), parts_of(alone))
+
+
+def test_an_averager_in_eight_threads() -> None:
+    """Threads that share an averager do not share its memory."""
+    rng = np.random.default_rng(2)
+    queries = rng.normal(size=(64, 60))
+    averager = PoolIndex(rng.normal(size=(3000, 60))).averager(rng.random((3000, 4)), np.full((1, 70), 0.01))
+    whole = averager.average(queries)
+    with ThreadPoolExecutor(8) as pool:
+        for i, result in enumerate(pool.map(lambda i: averager.average(queries[i : i + 1]), range(64))):
+            assert_same(parts_of(whole, slice(i, i + 1)), parts_of(result))
 
 
 def test_eight_callers_at_once() -> None:
