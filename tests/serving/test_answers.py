@@ -74,7 +74,7 @@ def test_the_same_key_is_charged_once(open_service: httpx.Client) -> None:
     paid = Decimal(open_service.get("/v1/budget").json()["spent"]) - spent
     assert paid == Decimal(found[0]["cost"])
     other = open_service.post("/v1/classify", json={"query": "another"}, headers=headers)
-    refusal(other, 422, "invalid_request")
+    refusal(other, 409, "repeated_key")
 
 
 def test_a_key_that_another_service_is_busy_with(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ def test_feedback(open_service: httpx.Client) -> None:
     assert receipt["feedback"]["success"] == 1.0
     assert receipt["outcome"]["label"] == answer["label"]
     refusal(open_service.post("/v1/feedback", json={"decision": decision}), 422, "invalid_request")
+    advice = open_service.post("/v1/route", json={"features": FEATURES}).json()["decision"]
+    refusal(open_service.post("/v1/feedback", json={"decision": advice, "label": "cat"}), 409, "conflict")
     refusal(open_service.post("/v1/feedback", json={"decision": "f" * 28, "success": 1}), 404, "unknown_decision")
 
 
