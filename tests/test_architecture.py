@@ -137,6 +137,7 @@ def test_errors_survive_a_process() -> None:
         oc.CallRefusedError("slow down", 3.0),
         oc.CallLostError("a reset"),
         oc.UnavailableError("no such model"),
+        oc.RepeatedKeyError("order-17", "held"),
     ]
     for error in examples:
         again = type(error)(*error.args)

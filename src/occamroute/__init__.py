@@ -14,6 +14,7 @@ The public names in the order of the pipeline::
     classify, execute → Run                 buy the answers, within a budget that cannot be passed
     open_ledger                             a cap that several runs share
     Router → Decision                       the same decision one query at a time, paced over a window
+    Answerer                                buys its answer, whatever fails
     compare → Report                        against every baseline, on queries whose success is known
     doctor → Checkup                        what looks wrong with a profile, and what to do about it
     save, load                              profiles, plans, frontiers and reports as Parquet files
@@ -39,6 +40,7 @@ from occamroute.errors import (
     LedgerError,
     MissingExtraError,
     OccamError,
+    RepeatedKeyError,
     SolverError,
     StorageError,
     UnavailableError,
@@ -72,12 +74,14 @@ if TYPE_CHECKING:
     from occamroute.pool_files.reading import read_pool
     from occamroute.profiles import Profile, success
     from occamroute.profiling import profile
+    from occamroute.routing.answering import Answerer
     from occamroute.routing.decisions import Decision
     from occamroute.routing.guides import Guide
     from occamroute.routing.router import Router
     from occamroute.storage import load, save
 
 __all__ = [
+    "Answerer",
     "Answers",
     "BaggedNeighbors",
     "BudgetExceededError",
@@ -108,6 +112,7 @@ __all__ = [
     "Pool",
     "Problem",
     "Profile",
+    "RepeatedKeyError",
     "Report",
     "Router",
     "Run",
@@ -138,6 +143,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Answerer": "routing.answering",
     "Answers": "pool",
     "BaggedNeighbors": "estimation",
     "Checkup": "evaluation.doctor",

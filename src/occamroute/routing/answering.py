@@ -162,12 +162,14 @@ class Answerer:
         self._bar()
         seen = await self._seen(request, features)
         decision = await self._decided(request, seen)
-        self._router.wallet.came(decision)
+        self._router.wallet.came()
         try:
             made, own = await self._bought(request, decision, seen)
         except BaseException as error:
             self._tell(decision, {"error": str(error), **_bill(request.calls)})
             raise
+        finally:
+            self._router.wallet.learn(decision, float(summed(request.calls)))
         answered = self._answer(request, made, own, seen)
         if made is not decision and self._router.receipts is not None:
             self._router.receipts.add([made])

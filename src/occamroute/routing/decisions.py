@@ -102,7 +102,10 @@ def decide(
     """For each query (b, M) its classifier and the reason; the same numbers always give the same answer."""
     open_to = _may_be_asked(snapshot, terms)
     if not open_to.any():
-        raise BudgetExceededError(min(snapshot.totals), terms.available)
+        allowed = [
+            total for name, total in zip(snapshot.names, snapshot.totals, strict=True) if name not in terms.barred
+        ]
+        raise BudgetExceededError(min(allowed, default=min(snapshot.totals)), terms.available)
     costs = snapshot.costs
     choice = choose(np.where(open_to, success, -np.inf), costs, terms.price, coins)
     if snapshot.novelty is None:

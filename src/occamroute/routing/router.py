@@ -153,7 +153,7 @@ class Router:
             except BudgetExceededError as error:
                 refused = error
                 continue
-            self.wallet.came(made)
+            self.wallet.came()
             if made is not decision:
                 self._tell([made])
             return made
@@ -161,7 +161,9 @@ class Router:
 
     def settle(self, decision: Decision, cost: Amount | None = None) -> None:
         """Say what the answer really cost, features included; by default what was planned."""
-        self.wallet.settle(Hold(decision.id, decision.cost), decision.cost if cost is None else cost)
+        paid = decision.cost if cost is None else cost
+        self.wallet.settle(Hold(decision.id, decision.cost), paid)
+        self.wallet.learn(decision, float(paid))
 
     def release(self, decision: Decision) -> None:
         """Say that nothing was spent after all."""

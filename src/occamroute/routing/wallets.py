@@ -94,15 +94,17 @@ class Wallet:
         self.ledger.release(hold)
         self._less(-float(hold.amount))
 
-    def came(self, decision: Decision) -> None:
-        """A query came and was decided: it counts as an arrival, and teaches what queries cost."""
-        snapshot, terms = decision.snapshot, decision.terms
+    def came(self) -> None:
+        """A query came and was decided: it counts as an arrival."""
         with self._lock:
-            moment = self._standing.moment if self._standing is not None else Moment(0.0)
-            self.pace.arrivals.add(1, moment)
-            if decision.reason != "unlike_profile":
-                meant = snapshot.prices.cost_at(terms.price)
-                self.pace.learn(meant, float(snapshot.costs[decision.choice]))
+            self.pace.arrivals.add(1, self._standing.moment if self._standing is not None else Moment(0.0))
+
+    def learn(self, decision: Decision, cost: float) -> None:
+        """What a query came to cost in all, features included, against what its price meant it to cost."""
+        snapshot = decision.snapshot
+        meant = snapshot.prices.cost_at(decision.terms.price)
+        with self._lock:
+            self.pace.learn(meant, max(0.0, cost - snapshot.overhead))
 
     def _share(self) -> float:
         """About what share of all queries comes to this wallet."""
