@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from occamroute.serving.keys import SCOPES, Key, Keys, Scope
 from occamroute.serving.problems import ProblemError
@@ -42,7 +43,7 @@ def admitted(
     reach it under a name that its owner chose, which is refused.
     """
     if not len(keys) and loopback:
-        if host is not None and not is_loopback(_host_name(host)):
+        if host is not None and not _is_this_machine(host):
             raise ProblemError("foreign_host")
         return ANYBODY
     key = _shown(keys, authorization)
@@ -69,8 +70,8 @@ def _shown(keys: Keys, authorization: bytes | None) -> Key | None:
     return keys.find(authorization[7:].strip())
 
 
-def _host_name(host: bytes) -> str:
+@lru_cache(maxsize=100)
+def _is_this_machine(host: bytes) -> bool:
+    """Whether the header Host, a name or an address and perhaps a port, can only mean this machine."""
     name = host.decode("latin-1")
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0]
+    return is_loopback(name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0])

@@ -9,12 +9,14 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from occamroute._version import __version__
+from occamroute.errors import OccamError
 from occamroute.serving.endpoints import answering, changing, chat, deciding, health, inference, looking
-from occamroute.serving.gate import Gate
+from occamroute.serving.gate import Gate, log_failure
 from occamroute.serving.operations import Operation, refused
-from occamroute.serving.problems import ProblemError
+from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS", "create_app"]
@@ -31,7 +33,17 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def create_app(service: Service) -> FastAPI:
+class Application(FastAPI):
+    """FastAPI behind a gate: what FastAPI puts around every request costs more than a decision."""
+
+    gate: Gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the beginning and end of the application."""
+        await self.gate(scope, receive, send)
+
+
+def create_app(service: Service) -> Application:
     """The application of a service, which it begins and ends."""
 
     @asynccontextmanager
@@ -40,7 +52,7 @@ def create_app(service: Service) -> FastAPI:
         yield
         await service.end()
 
-    app = FastAPI(
+    app = Application(
         title="occamroute",
         version=__version__,
         description="Decides, query by query, which classifier answers, so that a budget buys the most right answers.",
@@ -55,27 +67,41 @@ def create_app(service: Service) -> FastAPI:
     app.router.routes.extend(routes)
     pairs = zip(OPERATIONS, routes, strict=True)
     lean = {(one.method, one.path): route.app for one, route in pairs if one.lean is not None}
-    app.add_middleware(Gate, service=service, lean=lean)
-    for kind in (RequestValidationError, HTTPException):
+    app.gate = Gate(super(Application, app).__call__, service, lean)
+    for kind in (ProblemError, OccamError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refuse)
+    app.add_exception_handler(Exception, _fail)
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """The problem that a refusal of FastAPI is to its caller; all others come to the gate."""
+    """The problem that an error is to its caller."""
     problem = _problem(request, error)
+    if problem is None:
+        raise error
+    return _answer(request, problem)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    """The answer where the service is to blame."""
+    log_failure(error, request.scope)
+    return _answer(request, ProblemError("internal"))
+
+
+def _answer(request: Request, problem: ProblemError) -> Response:
     content = problem.content(request.url.path)
-    return Response(
-        content, problem.status, {name.decode(): value.decode() for name, value in problem.header_list(len(content))}
-    )
+    headers = {name.decode(): value.decode() for name, value in problem.header_list(len(content))}
+    return Response(content, problem.status, headers)
 
 
-def _problem(request: Request, error: Exception) -> ProblemError:
+def _problem(request: Request, error: Exception) -> ProblemError | None:
     if isinstance(error, RequestValidationError):
         return refused(error.errors())
-    if isinstance(error, HTTPException) and error.status_code == 405:
+    if not isinstance(error, HTTPException):
+        return problem_for(error)
+    if error.status_code == 405:
         return ProblemError("method_not_allowed", headers={"allow": ", ".join(_methods(request.app, request.url.path))})
-    return ProblemError("not_found" if getattr(error, "status_code", 0) == 404 else "malformed_request")
+    return ProblemError("not_found" if error.status_code == 404 else "malformed_request")
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:

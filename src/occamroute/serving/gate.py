@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
 
-__all__ = ["Gate", "send_problem"]
+__all__ = ["Gate", "log_failure", "send_problem"]
 
 LOG = logging.getLogger("occamroute")
 # Frames of a traceback that are logged.
@@ -52,11 +52,11 @@ class Gate:
                 return
             await (lean or self._app)(scope, receive, counted)
         except Exception as error:  # noqa: BLE001  # the last place where it can be told
-            problem = problem_for(error)
-            if problem is None or status:
-                _log(error, scope)
+            problem = problem_for(error) or ProblemError("internal")
+            if status != 500 and (status or problem.code == "internal"):
+                log_failure(error, scope)
             if not status:
-                await send_problem(problem or ProblemError("internal"), scope, counted)
+                await send_problem(problem, scope, counted)
         finally:
             service.in_flight -= 1
             declared = path if lean else _route(scope)
@@ -71,7 +71,7 @@ async def send_problem(problem: ProblemError, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-def _log(error: Exception, scope: Scope) -> None:
+def log_failure(error: Exception, scope: Scope) -> None:
     """Where it happened, but not what the exception says: that may quote a query or a key."""
     frames = traceback.extract_tb(error.__traceback__)[-DEEP:]
     where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
