@@ -13,7 +13,8 @@ from occamroute._arrays import FloatArray, generator
 from occamroute._money import exact
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.planning.candidates import Candidate, Folds, neighbour_candidates
-from occamroute.planning.choosing import best_choice
+from occamroute.planning.choosing import best_choice, trial
+from occamroute.planning.combining import standard_error
 from occamroute.planning.estimates import charged
 from occamroute.profiles import Profile
 
@@ -23,7 +24,7 @@ AUTO = "auto"
 # The pool divided by the sample size: about half as many neighbours share an estimate.
 SMOOTHINGS = (40, 160, 400)
 # Rows that the choice is judged on.
-JUDGED = 5_000
+JUDGED = 10_000
 FEWEST_ROWS = 10
 
 
@@ -74,11 +75,32 @@ def choose_guide(
     payable = [name for name in wanted if least_cost(profile, name) <= share]
     if not payable and extractor not in (AUTO, None):
         raise BudgetTooSmallError(float(share), float(least_cost(profile, extractor)))
-    found = [] if payable and extractor != AUTO else [_mixture(profile, folds)]
+    plain = _mixture(profile, folds)
+    if not payable:
+        return _guide(profile, plain, "no features are looked at" if extractor is None else "no features can be paid")
+    found: list[Candidate] = []
     for name in payable:
         found += neighbour_candidates(profile, name, folds, tick, combine=combine, smoothings=SMOOTHINGS)
     choice = best_choice(profile, folds, found, share, seed=seed)
-    return _guide(profile, choice.candidate, choice.why)
+    if extractor != AUTO:
+        return _guide(profile, choice.candidate, choice.why)
+    return _guide(profile, *_unless_clearly_worse(profile, folds, choice.candidate, plain, share, seed=seed))
+
+
+def _unless_clearly_worse(
+    profile: Profile, folds: Folds, looking: Candidate, plain: Candidate, share: Fraction, *, seed: int
+) -> tuple[Candidate, str]:
+    """What looks at features, unless the mixture is clearly better on held-out rows, and what both reached there.
+
+    Features also tell when a query is unlike all labelled ones, so that a draw is theirs.
+    """
+    looked, blind = (trial(profile, folds, one, 0.0, share, seed=seed) for one in (looking, plain))
+    if looked is None or blind is None:
+        return (looking, "the budget pays no mixture") if blind is None else (plain, "the budget pays no features")
+    gain = blind.outcome - looked.outcome
+    worse = float(gain.mean()) > standard_error(gain, folds.blocks[folds.rows])
+    reached = [f"{100 * one.outcome.mean():.2f} %" for one in (looked, blind)]
+    return plain if worse else looking, f"on held-out rows {reached[0]} with features, {reached[1]} by the mixture"
 
 
 def least_cost(profile: Profile, extractor: str | None) -> Fraction:
