@@ -162,7 +162,7 @@ class Averager:
 
 def _space(count: int, tiles: int, size: int, dtype: type) -> Space:
     return Space(
-        np.empty((tiles, chunk_count(size)), dtype=dtype),
+        np.empty((tiles, chunk_count(size)), dtype=dtype), np.empty(chunk_count(size), dtype=np.int64),
         np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
         np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
         np.empty(count + 1), np.empty(count + 2, dtype=np.int64), np.empty(STRETCH + 1),

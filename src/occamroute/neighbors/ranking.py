@@ -21,7 +21,8 @@ _SAMPLE = 1024  # bounds looked at for a first guess of the k-th smallest
 class Space(NamedTuple):
     """Memory that a thread keeps: fresh memory would take longer to get than to use."""
 
-    least: npt.NDArray[Any]  # (tiles, chunks): of the bounds' dtype
+    least: npt.NDArray[Any]  # (tiles, C): of the bounds' dtype
+    chunks: npt.NDArray[np.int64]  # (C,)
     lows: FloatArray  # (n + 1,): the bounds of rows that wait to be measured
     waiting: npt.NDArray[np.int64]  # (n + 1,): their numbers
     keys: FloatArray  # (n + 1,): the distances of rows measured
@@ -41,19 +42,22 @@ def raised(bound: Any, picture: Any, columns: Any, tile: int, r: int) -> Any:
 
 @kernel()
 def collect(
-    bounds: Any, query: int, picture: Any, columns: Any, least: Any, count: int, done: float, cut: float,
-    lows: Any, waiting: Any, found: int,
+    bounds: Any, query: int, picture: Any, columns: Any, least: Any, chunks: Any, count: int, done: float,
+    cut: float, lows: Any, waiting: Any, found: int,
 ) -> int:  # fmt: skip
     """The rows whose bound is above ``done`` and at most ``cut``, after those that wait already; returns how many."""
     size = bounds.shape[2]
     for tile in range(bounds.shape[0]):
         here = min(size, count - tile * size)
-        for chunk in range(least.shape[1]):
-            if least[tile, chunk] <= cut:
-                for r in range(chunk, here, least.shape[1]):
-                    low = raised(bounds[tile, query, r], picture, columns, tile, r)
-                    lows[found], waiting[found] = low, tile * size + r
-                    found += (done < low) & (low <= cut)  # no jump to be foreseen
+        hits = 0
+        for chunk in range(least.shape[1]):  # counted, as jumps would be foreseen badly; so are rows below
+            chunks[hits] = chunk
+            hits += least[tile, chunk] <= cut
+        for h in range(hits):
+            for r in range(chunks[h], here, least.shape[1]):
+                low = raised(bounds[tile, query, r], picture, columns, tile, r)
+                lows[found], waiting[found] = low, tile * size + r
+                found += (done < low) & (low <= cut)
     return found
 
 
@@ -97,7 +101,7 @@ def rank(
 ) -> None:  # fmt: skip
     """Rank rows in float64: the first ones to ``distances`` and ``nearest``, their values to ``means``."""
     count, k = rows.shape[0], weights.shape[1]
-    least, lows, waiting, keys, numbers, spare, ends, gaps = space
+    least, chunks, lows, waiting, keys, numbers, spare, ends, gaps = space
     for i in range(bounds.shape[1]):
         query, picture = queries.exact[i], queries.picture[i]
         unit, skip = queries.unit[i], excluded[start + i]
@@ -107,7 +111,7 @@ def rank(
         found, cut, share = 0, -np.inf, (k + 1) / count
         while found <= k and cut < np.inf:
             done, cut = cut, guess(bounds, i, picture, columns, count, share, spare)
-            found = collect(bounds, i, picture, columns, least, count, done, cut, lows, waiting, found)
+            found = collect(bounds, i, picture, columns, least, chunks, count, done, cut, lows, waiting, found)
             share *= 2.0
         # The k-th smallest distance of rows with low bounds is one that no wanted row exceeds. If rows not yet
         # measured may be as near, look again: the second time the limit is that of a distance, and holds.
@@ -124,7 +128,7 @@ def rank(
                 break
             level = limit
             if limit > cut:
-                found = collect(bounds, i, picture, columns, least, count, cut, limit, lows, waiting, found)
+                found = collect(bounds, i, picture, columns, least, chunks, count, cut, limit, lows, waiting, found)
                 cut = limit
         kept = sort_within(keys, numbers, kept, farthest, lows, waiting, ends)
         for place in range(distances.shape[1]):
