@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import occamroute as oc
+from occamroute.serving.limits import Limits
 from serving import world
 
 FEATURES = [0.9, 0.05, 0.05]
@@ -218,3 +220,39 @@ def test_requests_that_are_refused(open_service: httpx.Client) -> None:
     refusal(open_service.get("/v1/decisions", params={"limit": 0}), 422, "invalid_request")
     refusal(open_service.get("/v1/decisions", params={"since": "nan"}), 422, "invalid_request")
     refusal(open_service.get("/v1/decisions/x"), 422, "invalid_request")
+
+
+@pytest.mark.parametrize("path", ["/v1/route", "/v1/settle", "/v1/plan", "/v1/classify"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"query": "\\ud800", "features": null}',
+        b'{"cost": ' + b"9" * 10_000 + b"}",
+        b"\x00" * 100,
+        b"",
+    ],
+    ids=["deep lists", "deep objects", "half a character", "a long number", "zeros", "nothing"],
+)
+def test_bodies_made_to_hurt(open_service: httpx.Client, path: str, body: bytes) -> None:
+    """They are refused like any other, and the service lives on."""
+    reply = open_service.post(path, content=body, headers={"content-type": "application/json"})
+    assert reply.status_code in (400, 422), reply.text
+    assert reply.headers["content-type"] == "application/problem+json"
+
+
+def test_a_body_that_never_comes(tmp_path: Path) -> None:
+    """Whoever announces a body and sends none is not waited for."""
+    service = world.service(tmp_path, with_pool=False, limits=Limits(patience=0.2))
+    with world.served(service) as client:
+        address = (client.base_url.host, client.base_url.port or 0)
+        with socket.create_connection(address) as connection:
+            lines = (
+                b"POST /v1/route HTTP/1.1",
+                b"Host: localhost",
+                b"Content-Type: application/json",
+                b"Content-Length: 9",
+            )
+            connection.sendall(b"\r\n".join([*lines, b"", b"{"]))
+            assert b"408" in connection.recv(1000).splitlines()[0]

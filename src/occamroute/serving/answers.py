@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
+
+from fastapi import Header
 
 from occamroute.errors import BudgetExceededError, InvalidInputError
 from occamroute.serving.operations import Call
@@ -13,9 +15,16 @@ from occamroute.serving.queries import Form
 if TYPE_CHECKING:
     from occamroute.routing.answering import Answered
 
-__all__ = ["MODEL", "PROBLEMS", "classified", "headers_of"]
+__all__ = ["MODEL", "PROBLEMS", "IdempotencyKey", "classified", "headers_of"]
 
 MODEL = "occam-auto"
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
+        description="The same key again gives the same answer, and is not charged again.",
+    ),
+]  # fmt: skip
 PROBLEMS = (
     "no_pool",
     "in_progress",

@@ -15,7 +15,8 @@ from occamroute._version import __version__
 from occamroute.errors import OccamError
 from occamroute.serving.endpoints import answering, changing, chat, deciding, health, inference, looking
 from occamroute.serving.gate import Gate, log_failure
-from occamroute.serving.operations import Operation, refused
+from occamroute.serving.operations import Operation
+from occamroute.serving.parsing import refused
 from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
 

@@ -13,7 +13,7 @@ from occamroute.planning.plans import Plan
 from occamroute.routing.prices import Price, choose
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.bodies import Packed32, PlanAnswer, PlanRequest, amount, feature_array
-from occamroute.serving.operations import parsed
+from occamroute.serving.parsing import parsed
 
 __all__ = ["planned"]
 

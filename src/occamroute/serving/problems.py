@@ -43,6 +43,7 @@ CODES: dict[str, Code] = {
     "unknown_name": Code(404, "No row, classifier or model has this name."),
     "no_pool": Code(404, "The service was started without a pool: it only routes."),
     "method_not_allowed": Code(405, "This address takes other methods."),
+    "too_slow": Code(408, "The body did not come in time."),
     "in_progress": Code(409, "A request with this Idempotency-Key is still under way."),
     "repeated_key": Code(409, "This Idempotency-Key was used for another query, or paid before and is not kept."),
     "budget_too_small": Code(409, "The budget cannot pay for one answer to every query."),

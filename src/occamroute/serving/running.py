@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,12 +123,14 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
-            loop.add_signal_handler(number, self._stop, number)
+            with suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, self._stop, number)
         try:
             yield
         finally:
             for number in signals:
-                loop.remove_signal_handler(number)
+                with suppress(NotImplementedError):
+                    loop.remove_signal_handler(number)
 
     def _stop(self, number: int) -> None:
         """Not ready any more, and after a while not there; who asks twice waits for nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ import numpy as np
 from occamroute._money import money_from_text
 from occamroute.errors import BudgetExceededError, OccamError
 from occamroute.pool import Pool
+from occamroute.routing.crews import Crew
 from occamroute.routing.decisions import Decision
 from occamroute.routing.router import Router
 from occamroute.serving.admission import Caller
@@ -33,6 +33,8 @@ Result = TypeVar("Result")
 
 # Threads that wait for the ledger or the receipts.
 WAITERS = 8
+# Seconds that the end waits for what is under way in threads.
+CLOSING = 5.0
 # Seconds between two looks at the file of keys.
 KEYS_EVERY = 1.0
 
@@ -64,8 +66,8 @@ class Service:
         self.ready = False
         self.decider: Decider
         self._caps: dict[str, str] = {}
-        self._waiters = ThreadPoolExecutor(WAITERS, thread_name_prefix="occamroute-wait")
-        self._heavy = ThreadPoolExecutor(1, thread_name_prefix="occamroute-heavy")
+        self._waiters = Crew(WAITERS, name="occamroute-wait")
+        self._heavy = Crew(1, name="occamroute-heavy")
         self._heavy_waiting = 0
         self._watching: asyncio.Task[None] | None = None
 
@@ -94,26 +96,27 @@ class Service:
         if self._watching is not None:
             self._watching.cancel()
         if self.answerer is not None:
-            await asyncio.to_thread(self.answerer.close, seconds=self.limits.patience)
-        self._heavy.shutdown(wait=False, cancel_futures=True)
-        self._waiters.shutdown(wait=True)
+            await asyncio.to_thread(self.answerer.close, seconds=CLOSING)
+        self._heavy.close(0.0)  # a change that is not done was not begun: its files are written last
+        self._waiters.close(CLOSING)
         self.router.close()
         self.router.ledger.close()
 
     async def wait(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
         """What blocking work gives, on another thread."""
-        call = partial(work, *arguments, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._waiters, call)
+        done: Result = await asyncio.wrap_future(self._waiters.submit(partial(work, *arguments, **options)))
+        return done
 
     async def heavily(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """What long work gives: one piece at a time, and only so many may wait."""
         if self._heavy_waiting > self.limits.waiting:
             raise ProblemError("overloaded", "too many plans or changes wait already.", retry_after=10)
         self._heavy_waiting += 1
-        future = asyncio.get_running_loop().run_in_executor(self._heavy, partial(work, *arguments))
+        future = asyncio.wrap_future(self._heavy.submit(partial(work, *arguments)))
         future.add_done_callback(self._heavy_done)
         # Whoever hangs up does not stop a change that has begun.
-        return await asyncio.shield(future)
+        done: Result = await asyncio.shield(future)
+        return done
 
     async def owned(self, name: str, caller: Caller) -> Decision:
         """A decision by its id, if it is the caller's."""

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import Response
 
-from fastapi import Header, Response
-
-from occamroute.serving.answers import PROBLEMS, classified, headers_of
+from occamroute.serving.answers import PROBLEMS, IdempotencyKey, classified, headers_of
 from occamroute.serving.bodies import CallMade, ClassifyAnswer, ClassifyRequest, feature_array, query_value
 from occamroute.serving.operations import Asks, Operation
 
 __all__ = ["OPERATIONS"]
 
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
-        description="The same key again gives the same answer, and is not charged again.",
-    ),
-]  # fmt: skip
-
 
 async def classify(
-    body: ClassifyRequest, call: Asks, response: Response, idempotency_key: Key = None
+    body: ClassifyRequest, call: Asks, response: Response, idempotency_key: IdempotencyKey = None
 ) -> ClassifyAnswer:
     """The answer to one query."""
     form, query = query_value(body.query)

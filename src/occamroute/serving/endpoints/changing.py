@@ -11,7 +11,8 @@ from occamroute.routing.router import Router
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.admission import Caller
 from occamroute.serving.bodies import AddClassifierRequest, AddRowsRequest, Changed
-from occamroute.serving.operations import Operation, Uses, parsed
+from occamroute.serving.operations import Operation, Uses
+from occamroute.serving.parsing import parsed
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.rows import as_profile
 from occamroute.serving.service import Service

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute.errors import InvalidInputError
-from occamroute.serving.answers import MODEL, PROBLEMS, classified, headers_of
+from occamroute.serving.answers import MODEL, PROBLEMS, IdempotencyKey, classified, headers_of
 from occamroute.serving.bodies import Given
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
@@ -86,11 +86,11 @@ class Models(Given):
     data: list[Model]
 
 
-async def chat(body: ChatRequest, call: Asks) -> Response:
+async def chat(body: ChatRequest, call: Asks, idempotency_key: IdempotencyKey = None) -> Response:
     """Answer the last message of the user."""
     if body.model != MODEL:
         raise ProblemError("unknown_name", f"there is no model {body.model!r:.120}: use {MODEL!r}.")
-    answered = await classified(call, "text", _query(body.messages))
+    answered = await classified(call, "text", _query(body.messages), key=idempotency_key)
     if body.stream:
         return Response(_stream(answered), headers=headers_of(answered), media_type="text/event-stream")
     return JSONResponse(_reply(answered), headers=headers_of(answered))

@@ -18,7 +18,8 @@ from occamroute.serving.bodies import (
     amount,
     feature_array,
 )
-from occamroute.serving.operations import Asks, Operation, parsed
+from occamroute.serving.operations import Asks, Operation
+from occamroute.serving.parsing import parsed
 from occamroute.serving.planning import planned
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service

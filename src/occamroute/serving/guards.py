@@ -1,0 +1,128 @@
+"""Guard: before an endpoint is reached, whether its caller is admitted, and its body JSON and small enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from pydantic_core import from_json
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Connection
+
+from occamroute.serving.admission import Caller, admitted
+from occamroute.serving.keys import Scope
+from occamroute.serving.problems import ProblemError
+from occamroute.serving.service import Service
+
+__all__ = ["CALLER", "Guard", "Lean"]
+
+# A lean endpoint: from the body as it came to the body to send.
+Lean: TypeAlias = Callable[[Service, Caller, bytes], Awaitable[bytes]]
+CALLER = "occamroute.caller"
+JSON = b"application/json"
+
+
+class Guard:
+    """An endpoint in plain ASGI, guarded: ``scope`` is what a key needs, ``limit`` the most bytes of a body.
+
+    Without a limit no body is looked at; where it is not ``guarded``, no key is.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        inner: ASGIApp,
+        *,
+        scope: Scope | None,
+        guarded: bool,
+        limit: int | None,
+        lean: Lean | None,
+    ) -> None:
+        self._service, self._inner, self._lean = service, inner, lean
+        self._scope, self._guarded, self._limit = scope, guarded, limit
+
+    async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
+        """Let a request through, or raise the problem."""
+        service = self._service
+        authorization = host = kind = length = None
+        for name, value in connection["headers"]:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"host":
+                host = value
+            elif name == b"content-type":
+                kind = value
+            elif name == b"content-length":
+                length = value
+        if self._guarded:
+            caller = admitted(service.keys, self._scope, authorization, host, loopback=service.loopback)
+            connection[CALLER] = caller
+        if self._limit is None:
+            await self._inner(connection, receive, send)
+            return
+        if kind is None or kind.partition(b";")[0].strip().lower() != JSON:
+            raise ProblemError("unsupported_media_type")
+        body = await _read(receive, length, self._limit, service.limits.patience)
+        if body is None:
+            return  # the caller hung up
+        if self._lean is None:
+            _refuse_half_characters(body)
+            await self._inner(connection, _again(body, receive), send)
+        else:
+            await _send(send, await self._lean(service, caller, body))
+
+
+async def _read(receive: Receive, length: bytes | None, limit: int, seconds: float) -> bytes | None:
+    """The whole body; None where the caller hung up."""
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(seconds):
+            parts, size, more = [], 0, True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise ProblemError("too_slow", headers={"connection": "close"}) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _refuse_half_characters(body: bytes) -> None:
+    """Python's own reader lets half of a surrogate pair pass, which no file and no database takes."""
+    if b"\\u" in body:
+        try:
+            from_json(body)
+        except ValueError:
+            raise ProblemError("malformed_request") from None
+
+
+def _too_large(limit: int) -> ProblemError:
+    # What is not read cannot be told from the next request: the connection ends.
+    return ProblemError("too_large", f"the body must be at most {limit} bytes.", headers={"connection": "close"})
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A way to receive the body that was read, and then whatever else comes."""
+    given = False
+
+    async def replayed() -> Any:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+async def _send(send: Send, content: bytes) -> None:
+    headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
