@@ -144,9 +144,9 @@ def act(ledger: Any, draw: random.Random, holds: list[Any], late: list[Any], key
         except oc.BudgetExceededError:
             if holds:
                 ledger.release(holds.pop(0))
-    elif action < 0.46 and len(late) > 20:
+    elif action < 0.48 and len(late) > 20:
         ledger.settle(late.pop(0), 0)
-    elif action < 0.47:
+    elif action < 0.68:
         ledger.settle(holds.pop(draw.randrange(len(holds))), draw.randint(0, 3) / 100_000)
     elif action < 0.92:
         ledger.release(holds.pop(draw.randrange(len(holds))))
@@ -180,6 +180,7 @@ def business(address: str, name: str, seconds: float, disturb: Callable[[list[An
     cuts = statistics.quantiles(waits, n=1000)
     return {
         "operations_a_second": round(len(waits) / seconds),
+        "entries_a_second": round(books["entries"] / seconds),
         "median_ms": round(1000 * cuts[499], 2),
         "p99_ms": round(1000 * cuts[989], 2),
         "longest_wait_seconds": round(max(waits), 3),
@@ -329,9 +330,8 @@ def send(address: str, keys: int, results: Any) -> None:
     fresh: list[int] = []
 
     def work(number: int) -> None:
-        for key in range(keys):
-            if ledgers[number % 5].reserve(0.5, key=f"key {key}").fresh:
-                fresh.append(key)
+        ledger = ledgers[number % 5]
+        fresh.extend(key for key in range(keys) if ledger.reserve(0.5, key=f"key {key}").fresh)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(25)]
     for thread in threads:
