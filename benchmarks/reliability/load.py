@@ -5,8 +5,9 @@
 
 Real processes on this machine, 16 connections that stay open, by wrk where it is installed, else by a small generator
 of our own in a process of its own. Bare: an ``async def`` endpoint with a pydantic body of the same JSON that returns a
-small dict, under the same uvicorn settings. The service decides by features (10 or 512 numbers) on 40,000 labelled
-rows; every decision looks at them, is written down as a receipt, and is watched for drift.
+small dict, under the same uvicorn settings. The service decides by features (10 or 512 numbers, l-infinity) on 40,000
+labelled rows, about 1,000 of which share an estimate; every decision is written down as a receipt, and watched for
+drift.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from typing import Any
 import numpy as np
 
 import occamroute as oc
+from occamroute.routing.guides import Guide
+from occamroute.routing.router import Router
 
 CONNECTIONS = 16
 ROWS = 40_000
@@ -90,15 +93,27 @@ class Target:
 
 
 def profile(width: int) -> tuple[oc.Profile, np.ndarray[Any, Any]]:
-    """Labelled rows with features as networks give them (few directions hold most of the spread), and other queries."""
+    """The shipped outputs on CIFAR-10, filled up with slightly moved copies of rows, and other queries.
+
+    Features are the 10 probabilities of the smallest network; wider ones are made from their logarithms.
+    """
+    known, test = oc.load_dataset("cifar10")
     draw = np.random.default_rng(width)
-    hidden = draw.standard_normal((ROWS + BODIES, 8))
-    logits = np.tanh(hidden @ draw.standard_normal((8, width))) * 2 + 0.3 * draw.standard_normal((ROWS + BODIES, width))
-    features = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) if width <= 64 else logits
-    ease = 1 / (1 + np.exp(-2 * hidden[:, :1] - np.linspace(0, 2, 5)))
-    success = (draw.random(ease.shape) < ease).astype(np.float64)
-    names = tuple(f"model {number}" for number in range(5))
-    made = oc.Profile(names, (0.001, 0.002, 0.005, 0.01, 0.03), features[:ROWS].astype(np.float32), success[:ROWS])
+    logits = np.log(np.concatenate([known.feature_sets["resnet8-w8"], test.feature_sets["resnet8-w8"]]) + 1e-6)
+    success = np.concatenate([known.success, test.success])
+    labelled = len(logits) - BODIES
+    rows = np.concatenate([np.arange(labelled), draw.integers(0, labelled, ROWS - labelled)])
+    rows = np.concatenate([rows, np.arange(labelled, len(logits))])
+    moved = logits[rows] + np.where(np.arange(len(rows)) < labelled, 0.0, 0.05)[:, None] * draw.standard_normal(
+        (len(rows), logits.shape[1])
+    )
+    if width == logits.shape[1]:
+        features = np.exp(moved) / np.exp(moved).sum(axis=1, keepdims=True)
+    else:
+        features = np.tanh(moved @ draw.standard_normal((logits.shape[1], width)) / 10)
+        features += 0.05 * draw.standard_normal(features.shape)
+    success = success[rows]
+    made = oc.Profile(known.names, 1e3 * known.mean_costs, features[:ROWS].astype(np.float32), success[:ROWS])
     return made, features[ROWS:]
 
 
@@ -124,26 +139,24 @@ def bare(bodies: Path) -> Iterator[Target]:
 
 @contextmanager
 def service(width: int, folder: Path) -> Iterator[Target]:
-    """The service itself, as users start it; features are prescribed, so that every decision looks at them."""
+    """The service as users start it, on a state folder where the metric and the number of neighbours are prescribed."""
     made, queries = profile(width)
     oc.save(made, folder / f"profile-{width}.parquet")
-    words = ["serve", "--profile", str(folder / f"profile-{width}.parquet"), "--budget", "1000", "--window", "day"]
-    words += [
-        "--arrivals",
-        "100000",
-        "--extractor",
-        "features",
-        "--state",
-        str(folder / f"state-{width}"),
-        "--port",
-        "0",
-        "--json",
-    ]
+    state, ledger = folder / f"state-{width}", f"sqlite:///{folder}/ledger-{width}.db"
+    wishes: dict[str, Any] = {"arrivals": 100_000.0, "extractor": "features", "ledger": ledger, "state": state}
+    guide = Guide("features", metric="linf", sample_size=ROWS // 160, belief=0.7)
+    with Router(made, budget=700, window="day", guide=guide, **wishes) as begun:
+        begun.ledger.close()
+    words = ["serve", "--profile", str(folder / f"profile-{width}.parquet"), "--port", "0", "--json"]
+    words += [word for name, value in wishes.items() for word in (f"--{name}", str(value))]
     with _process([sys.executable, "-m", "occamroute", *words]) as process:
         assert process.stdout is not None
-        port = int(json.loads(process.stdout.readline())["address"].rpartition(":")[2])
-        _wait_until_ready(port)
-        target = Target(f"{width} features", process, port, write_bodies(queries, folder / f"bodies-{width}.jsonl"))
+        line = json.loads(process.stdout.readline())
+        assert line["guide"]["metric"] == "linf", line
+        target = Target(
+            f"{width} features", process, int(line["address"].rpartition(":")[2]),
+            write_bodies(queries, folder / f"bodies-{width}.jsonl"),
+        )  # fmt: skip
         check(target)
         yield target
 

@@ -78,8 +78,14 @@ def _say_as_json(address: str, service: Service) -> None:
     import json
     import os
 
-    names = list(service.router.names)
-    line = {"address": address, "process": os.getpid(), "classifiers": names, "keys": len(service.keys)}
+    snapshot = service.router.snapshot
+    line = {
+        "address": address,
+        "process": os.getpid(),
+        "classifiers": list(snapshot.names),
+        "guide": snapshot.guide.state(),
+        "keys": len(service.keys),
+    }
     typer.echo(json.dumps(line))
 
 
