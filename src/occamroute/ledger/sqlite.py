@@ -22,8 +22,8 @@ from occamroute.ledger.embedded import EmbeddedLedger
 __all__ = ["SqliteLedger"]
 
 PREFIX = "sqlite:///"
-# Seconds between two looks at a lock that another process has.
-GLANCE = 0.001
+# Seconds between the first looks at a lock that another process has.
+GLANCE = 0.0005
 WORDS = {
     apsw.BusyError: "another process has kept it locked for too long",
     apsw.CantOpenError: "it cannot be opened, or its folder not written",
@@ -41,9 +41,9 @@ _INHERITED: list[Any] = []
 class SqliteLedger(EmbeddedLedger):
     """A cap in a file.
 
-    SQLite's own way of waiting looks ever more rarely at a lock, and under load some wait for seconds. Here everybody
-    looks about once in a millisecond, so that everybody's chance is the same. The clock is the file system's: the
-    time that it gives the file is the same for all, whatever a process believes.
+    SQLite's own way of waiting looks ever more rarely at a lock, and under load some wait for seconds. Here who has
+    waited longer looks more often. The clock is the file system's: the time that it gives the file is the same for
+    all, whatever a process believes.
     """
 
     def __init__(
@@ -136,11 +136,12 @@ class SqliteLedger(EmbeddedLedger):
             raise
         return connection
 
-    def _wait(self, _: int) -> bool:
-        """A moment, unless there were too many: whether to look at the lock again."""
+    def _wait(self, looks: int) -> bool:
+        """A moment, the shorter the more looks there were; False if there is no time left for another one."""
         if time.monotonic() > self._deadline:
             return False
-        time.sleep(random.uniform(0.5, 1.5) * GLANCE)  # noqa: S311  # so that waiting ones do not march in step
+        # By chance, so that those who wait do not march in step.
+        time.sleep(random.uniform(0.5, 1.5) * GLANCE / (1 + looks / 20))  # noqa: S311
         return True
 
     def _time(self) -> int:
