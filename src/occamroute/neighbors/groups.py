@@ -14,7 +14,7 @@ from occamroute._compiled import kernel
 from occamroute.executors.local import over_blocks
 from occamroute.neighbors.coarse import Coarse, Columns, Piece, Prepared
 from occamroute.neighbors.inputs import frozen, groups_of, queries_of, values_of
-from occamroute.neighbors.metrics import STRETCH, distance_within, limit_of, metric_code
+from occamroute.neighbors.metrics import distance_within, limit_of, metric_code
 from occamroute.neighbors.sweep import chunk_count, least_of_chunks
 
 __all__ = ["Averages", "GroupIndex", "Nearest"]
@@ -164,7 +164,7 @@ def pick(
 ) -> None:  # fmt: skip
     """Settle in float64 which rows of each group are nearest; add the mean of their values to ``sums``."""
     size = groups.shape[1]
-    tied, gaps = np.empty(size, np.int64), np.empty(STRETCH + 1)
+    tied = np.empty(size, np.int64)
     for g in range(groups.shape[0]):
         group, peak, height = groups[g], columns.peaks[g], columns.heights[g]
         for i in range(bounds.shape[1]):
@@ -172,7 +172,7 @@ def pick(
             bound, picture = bounds[g, i], queries.picture[i]
             least_of_chunks(bound, least)
             start = lowest(bound, least)
-            best = likely = distance_within(query, rows, group[start], metric, unit, np.inf, gaps)
+            best = likely = distance_within(query, rows, group[start], metric, unit, np.inf)
             limit = limit_of(best, margin, slack, shift)
             count = 0
             for chunk in range(least.shape[0]):
@@ -186,7 +186,7 @@ def pick(
                         continue
                     distance = likely
                     if r != start:
-                        distance = distance_within(query, rows, group[r], metric, unit, best, gaps)
+                        distance = distance_within(query, rows, group[r], metric, unit, best)
                     if distance < best:
                         best, count = distance, 0
                         limit = limit_of(best, margin, slack, shift)

@@ -9,7 +9,7 @@ import numpy as np
 from occamroute._compiled import kernel
 from occamroute.errors import UnknownNameError
 
-__all__ = ["L1", "L2", "LINF", "METRICS", "STRETCH", "distance_within", "limit_of", "metric_code"]
+__all__ = ["L1", "L2", "LINF", "METRICS", "STRETCH", "distance_within", "limit_of", "metric_code", "wide_linf_within"]
 
 METRICS = ("l1", "l2", "linf")
 L1, L2, LINF = 1, 2, 3
@@ -24,27 +24,7 @@ def metric_code(metric: object) -> int:
 
 
 @kernel()
-def largest_gap(query: Any, row: Any, bound: float, gaps: Any) -> float:
-    """The linf distance of wide rows, or inf once it exceeds ``bound``; ``gaps`` is space for a stretch and one more.
-
-    Floats that are not negative are in the order of their bits, and of whole numbers, unlike of floats, compilers
-    find the largest in vectors.
-    """
-    bits, most = gaps.view(np.int64), 0
-    for start in range(0, query.shape[0], STRETCH):
-        some, others = query[start : start + STRETCH], row[start : start + STRETCH]
-        for i in range(some.shape[0]):
-            gaps[i] = abs(some[i] - others[i])
-        for i in range(some.shape[0]):
-            most = max(most, bits[i])
-        bits[STRETCH] = most
-        if gaps[STRETCH] > bound:
-            return np.inf
-    return float(gaps[STRETCH])
-
-
-@kernel()
-def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float, bound: float, gaps: Any) -> float:
+def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float, bound: float) -> float:
     """The distance of a float64 query to the row of that number, or inf once it must exceed ``bound``.
 
     Not compiled ``fast``: four sums in a fixed order give the same bits wherever this is inlined, so that
@@ -55,8 +35,6 @@ def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float
     whole = size - size % 4
     a = b = c = d = 0.0
     if metric == LINF:
-        if size > STRETCH:
-            return largest_gap(query, rows[number], bound, gaps)
         for i in range(0, whole, 4):
             a = max(a, abs(query[i] - rows[number, i]))
             b = max(b, abs(query[i + 1] - rows[number, i + 1]))
@@ -90,6 +68,26 @@ def distance_within(query: Any, rows: Any, number: int, metric: int, unit: float
         s = (query[i] - rows[number, i]) * unit
         a += s * s
     return float(np.sqrt((a + b) + (c + d)) / unit)
+
+
+@kernel()
+def wide_linf_within(query: Any, rows: Any, number: int, bound: float, gaps: Any, bits: Any) -> float:
+    """The same for linf in vectors, which pays for wide rows; ``bits`` are those of the space in ``gaps``.
+
+    Floats that are not negative are in the order of their bits, and of whole numbers, unlike of floats, compilers
+    find the largest in vectors.
+    """
+    row, most = rows[number], 0
+    for start in range(0, query.shape[0], STRETCH):
+        some, others = query[start : start + STRETCH], row[start : start + STRETCH]
+        for i in range(some.shape[0]):
+            gaps[i] = abs(some[i] - others[i])
+        for i in range(some.shape[0]):
+            most = max(most, bits[i])
+        bits[STRETCH] = most
+        if gaps[STRETCH] > bound:
+            return np.inf
+    return float(gaps[STRETCH])
 
 
 @kernel(inline=True)

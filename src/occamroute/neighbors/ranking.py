@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from occamroute._arrays import FloatArray
 from occamroute._compiled import kernel, quickselect
-from occamroute.neighbors.metrics import distance_within, limit_of
+from occamroute.neighbors.metrics import LINF, STRETCH, distance_within, limit_of, wide_linf_within
 from occamroute.neighbors.ordering import select, sort_within
 from occamroute.neighbors.sweep import least_of_chunks
 
@@ -81,11 +81,14 @@ def measure(
     waiting: Any, found: int, keys: Any, numbers: Any, kept: int, gaps: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Measure the rows whose bound is at most ``level``, keep those within ``bound``; how many wait, and are kept."""
-    left = 0
+    left, bits, wide = 0, gaps.view(np.int64), metric == LINF and query.shape[0] > STRETCH
     for f in range(found):
         low, number = lows[f], waiting[f]
         if low <= level:
-            distance = distance_within(query, rows, number, metric, unit, bound, gaps)
+            if wide:
+                distance = wide_linf_within(query, rows, number, bound, gaps, bits)
+            else:
+                distance = distance_within(query, rows, number, metric, unit, bound)
             keys[kept], numbers[kept] = distance, number
             kept += distance <= bound and number != skip
         else:
