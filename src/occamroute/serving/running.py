@@ -32,9 +32,6 @@ from occamroute.serving.service import Service
 
 __all__ = ["Options", "listening", "run", "service_from"]
 
-# Threads hand over to one another more often than by default, or the event loop waits for the search thread's Python.
-SWITCH_SECONDS = 0.001
-
 
 @dataclass(frozen=True)
 class Options:
@@ -85,7 +82,6 @@ def run(
     """Serve until the process is told to stop; ``told`` hears the address once requests are answered."""
     with _state_of_its_own(options.state), listening(options.host, options.port) as listener:
         service = service_from(profile, pool, options)
-        sys.setswitchinterval(SWITCH_SECONDS)
         config = uvicorn.Config(
             create_app(service),
             http="httptools",
