@@ -172,6 +172,17 @@ def test_others_reach_it_only_with_keys(tmp_path: Path) -> None:
         refusal(client.post("/v1/route", json={"features": FEATURES}), 401, "unauthenticated")
 
 
+def test_a_service_that_had_keys_stays_shut(tmp_path: Path) -> None:
+    """Losing the file of keys opens nothing."""
+    file = KeyFile(tmp_path)
+    file.add("app", scopes=["route"])
+    with world.served(world.service(tmp_path, with_pool=False)) as client:
+        refusal(client.get("/v1/budget"), 401, "unauthenticated")
+        file.path.unlink()
+        time.sleep(1.5)
+        refusal(client.get("/v1/budget"), 401, "unauthenticated")
+
+
 def test_web_pages_do_not_reach_an_open_service(open_service: httpx.Client) -> None:
     """A page that has its own name lead to this machine is refused, as is a form that needs no permission."""
     for host in ("evil.example", "evil.example:8080", "127.evil.example"):

@@ -35,14 +35,14 @@ ANYBODY = Caller(None, frozenset(SCOPES))
 
 
 def admitted(
-    keys: Keys, scope: Scope | None, authorization: bytes | None, host: bytes | None, *, loopback: bool
+    keys: Keys, scope: Scope | None, authorization: bytes | None, host: bytes | None, *, open_to_all: bool
 ) -> Caller:
     """The caller, if the key that they show has the scope (None: any); else the problem.
 
     Without any key a service on loopback is open to all programs of the machine. Not to web pages in its browsers: they
-    reach it under a name that its owner chose, which is refused.
+    reach it under a name that their owner chose, which is refused.
     """
-    if not len(keys) and loopback:
+    if open_to_all:
         if host is not None and not _is_this_machine(host):
             raise ProblemError("foreign_host")
         return ANYBODY

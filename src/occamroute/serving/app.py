@@ -35,7 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 class Application(FastAPI):
-    """FastAPI behind a gate: what FastAPI puts around every request costs more than a decision."""
+    """FastAPI behind a gate, so that what is asked most passes by all that FastAPI puts around a request."""
 
     gate: Gate
 

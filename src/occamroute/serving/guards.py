@@ -56,7 +56,7 @@ class Guard:
             elif name == b"content-length":
                 length = value
         if self._guarded:
-            caller = admitted(service.keys, self._scope, authorization, host, loopback=service.loopback)
+            caller = admitted(service.keys, self._scope, authorization, host, open_to_all=service.open)
             connection[CALLER] = caller
         if self._limit is None:
             await self._inner(connection, receive, send)

@@ -82,6 +82,7 @@ def run(
     """Serve until the process is told to stop; ``told`` hears the address once requests are answered."""
     with _state_of_its_own(options.state), listening(options.host, options.port) as listener:
         service = service_from(profile, pool, options)
+        service.prepare()
         config = uvicorn.Config(
             create_app(service),
             http="httptools",

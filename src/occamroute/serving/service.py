@@ -40,7 +40,7 @@ KEYS_EVERY = 1.0
 
 
 class Service:
-    """Everything that endpoints use; made by ``running.begun``, begun and ended with the server.
+    """Everything that endpoints use; made by ``running.service_from``, begun and ended with the server.
 
     ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it.
     """
@@ -66,6 +66,7 @@ class Service:
         self.ready = False
         self.decider: Decider
         self._caps: dict[str, str] = {}
+        self._had_keys = self._prepared = False
         self._waiters = Crew(WAITERS, name="occamroute-wait")
         self._heavy = Crew(1, name="occamroute-heavy")
         self._heavy_waiting = 0
@@ -78,15 +79,22 @@ class Service:
 
     @property
     def open(self) -> bool:
-        """Whether anybody on this machine may ask, since there is no key."""
-        return self.loopback and not len(self.keys)
+        """Whether anybody on this machine may ask, since there is no key; one that goes opens nothing again."""
+        self._had_keys = self._had_keys or len(self.keys) > 0
+        return self.loopback and not self._had_keys
+
+    def prepare(self) -> None:
+        """Have kernels compiled, and the caps of clients in the ledger."""
+        if not self._prepared:
+            self._warm()
+            self._set_caps()
+        self._prepared = True
 
     async def begin(self) -> None:
-        """Be ready: kernels compiled, caps of clients in the ledger."""
+        """Be ready, on the event loop that runs."""
         loop = asyncio.get_running_loop()
         self.decider = Decider(self.router, loop)
-        await self.wait(self._warm)
-        await self.wait(self._set_caps)
+        await self.wait(self.prepare)
         self._watching = loop.create_task(self._watch_keys())
         self.ready = True
 
@@ -148,6 +156,8 @@ class Service:
     def _set_caps(self) -> None:
         """Clients have the caps in the ledger that their keys state."""
         wanted = self.keys.caps
+        if wanted == self._caps:
+            return
         for client, cap in wanted.items():
             if self._caps.get(client) != cap:
                 self.router.ledger.change_cap(money_from_text(cap, "cap"), client=client)
@@ -159,6 +169,10 @@ class Service:
         """Keys that are added or removed count within a second, without a restart."""
         while True:
             await asyncio.sleep(KEYS_EVERY)
-            with suppress(OccamError):  # a file that is being edited by hand: the old keys count
-                if self.key_file is not None and await self.wait(self.key_file.refresh):
-                    await self.wait(self._set_caps)
+            with suppress(OccamError):  # a file that is being edited by hand, or no ledger: the next look will do
+                await self.wait(self._look_at_keys)
+
+    def _look_at_keys(self) -> None:
+        if self.key_file is not None:
+            self.key_file.refresh()
+            self._set_caps()

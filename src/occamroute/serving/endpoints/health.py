@@ -44,9 +44,9 @@ async def metrics(service: Uses) -> Response:
     return Response(exposition(families), headers={"content-type": METRICS})
 
 
-async def openapi(request: Request) -> Response:
+async def openapi(request: Request, service: Uses) -> Response:
     """The OpenAPI document."""
-    return Response(document_bytes(request.app), media_type="application/json")
+    return Response(await service.wait(document_bytes, request.app), media_type="application/json")
 
 
 async def docs() -> Response:
