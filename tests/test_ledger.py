@@ -322,7 +322,8 @@ def deal(ledger: Ledger, who: int, seconds: float) -> None:
                 hold = ledger.reserve(draw.randint(1, 30) / 100, key=f"{who}-{number}", lease_seconds=lease)
             except oc.BudgetExceededError:
                 continue
-            holds.append(hold)
+            if lease == 60:  # the others are forgotten: their lease ends them
+                holds.append(hold)
         elif action < 0.9 and holds:
             hold = holds.pop(draw.randrange(len(holds)))
             if draw.random() < 0.3:

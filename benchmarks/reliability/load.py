@@ -139,15 +139,20 @@ def bare(bodies: Path) -> Iterator[Target]:
 
 @contextmanager
 def service(width: int, folder: Path) -> Iterator[Target]:
-    """The service as users start it, on a state folder where the metric and the number of neighbours are prescribed."""
-    made, queries = profile(width)
+    """The service as users start it, on a state folder where the metric and the number of neighbours are prescribed.
+
+    Width 0 means that no features are looked at: what is left is everything but the search.
+    """
+    made, queries = profile(width or 10)
     oc.save(made, folder / f"profile-{width}.parquet")
     state, ledger = folder / f"state-{width}", f"sqlite:///{folder}/ledger-{width}.db"
-    wishes: dict[str, Any] = {"arrivals": 100_000.0, "extractor": "features", "ledger": ledger, "state": state}
-    guide = Guide("features", metric="linf", sample_size=ROWS // 160, belief=0.7)
-    with Router(made, budget=700, window="day", guide=guide, **wishes) as begun:
+    wishes: dict[str, Any] = {"arrivals": 100_000.0, "ledger": ledger, "state": state}
+    extractor = "features" if width else None
+    guide = Guide(extractor, metric="linf", sample_size=ROWS // 160, belief=0.7)
+    with Router(made, budget=700, window="day", guide=guide, extractor=extractor, **wishes) as begun:
         begun.ledger.close()
     words = ["serve", "--profile", str(folder / f"profile-{width}.parquet"), "--port", "0", "--json"]
+    words += ["--extractor", extractor or "none"]
     words += [word for name, value in wishes.items() for word in (f"--{name}", str(value))]
     with _process([sys.executable, "-m", "occamroute", *words]) as process:
         assert process.stdout is not None
@@ -157,7 +162,8 @@ def service(width: int, folder: Path) -> Iterator[Target]:
             f"{width} features", process, int(line["address"].rpartition(":")[2]),
             write_bodies(queries, folder / f"bodies-{width}.jsonl"),
         )  # fmt: skip
-        check(target)
+        if width:
+            check(target)
         yield target
 
 
@@ -307,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--widths", type=int, nargs="*", default=[10, 512])
+    parser.add_argument("--widths", type=int, nargs="*", default=[0, 10, 512])
     parser.add_argument("--soak", type=float, default=0.0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--generate", nargs=3, help=argparse.SUPPRESS)
