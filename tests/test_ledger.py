@@ -402,7 +402,7 @@ def test_killed_clients_leave_nothing_behind(
 def test_bad_input(opened: Opener) -> None:
     """Amounts, leases, keys and clients that are none, holds that nobody knows."""
     ledger = opened(1)
-    for amount in (-1, float("nan"), float("inf"), True, 4_000_000_001):
+    for amount in (-1, float("nan"), float("inf"), True, 4_000_000_001, 10**5000, -(10**5000)):
         with pytest.raises(oc.InvalidInputError, match="amount must be"):
             ledger.reserve(amount, key="x")
     for lease in (0, True, 10**400):
@@ -415,6 +415,11 @@ def test_bad_input(opened: Opener) -> None:
             ledger.balance(text)  # type: ignore[arg-type]
     with pytest.raises(oc.UnknownNameError, match="unknown hold"):
         ledger.settle(Hold("stranger", Decimal(1)), 0.1)
+    with pytest.raises(oc.InvalidInputError, match="hold must be what reserve gave, got 'x'"):
+        ledger.release("x")  # type: ignore[arg-type]
+    with pytest.raises(oc.InvalidInputError, match="clients must be a mapping"):
+        opened(1, clients=["a"])
+    assert list(ledger.entries(after=2**70)) == []
     assert events(ledger) == []
 
 

@@ -622,6 +622,27 @@ def test_a_server_that_ends_connections(postgres: str, name: str) -> None:
     other.close()
 
 
+def test_databases_in_other_alphabets(postgres: str, name: str) -> None:
+    """What was begun by a server without a locale has no encoding, an old one a small one: keys are kept or refused."""
+    ledger: Any = oc.open_ledger(postgres, cap=1, name=name)
+    for encoding in ("SQL_ASCII", "LATIN1"):
+        made = f"CREATE DATABASE in_{encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        ledger._line.talk(lambda connection, words=made: connection.execute(words))
+        address = postgres.replace("/postgres?", f"/in_{encoding.lower()}?")
+        assert address != postgres
+        other = oc.open_ledger(address, cap=5, window="day", clients={"größe": 2})
+        hold = other.reserve(1, key="naïve", client="größe")
+        assert (hold.state, hold.fresh) == ("held", True)
+        assert other.balance("größe").cap == 2
+        assert [entry.key for entry in other.entries()] == ["naïve"]
+        if encoding == "LATIN1":
+            with pytest.raises(oc.LedgerError, match="no equivalent"):
+                other.reserve(1, key="🙂")
+        other.settle(hold, 1)
+        other.close()
+    ledger.close()
+
+
 def test_other_isolation_levels(postgres: str, name: str) -> None:
     """Options in the address stay, but none that would let a transaction see old news."""
     address = f"{postgres}&options=-c%20default_transaction_isolation%3Dserializable%20-c%20work_mem%3D5MB"

@@ -41,10 +41,10 @@ def exact(number: Any) -> Fraction:
 def money(number: Any, name: str = "budget") -> Fraction:
     """A finite amount that is not negative, exactly."""
     if isinstance(number, bool | np.bool_ | str) or not _is_amount(number):
-        raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {number!r}.")
+        raise InvalidInputError(f"{name} must be a finite number ≥ 0, got {_said(number)}.")
     # Looked at before it becomes a fraction, which a huge exponent would make gigantic.
     if number and not LEAST <= number <= Fraction(10) ** 250:
-        raise InvalidInputError(f"{name} must be 0 or between {LEAST:g} and {1 / LEAST:g}, got {number!s:.40}.")
+        raise InvalidInputError(f"{name} must be 0 or between {LEAST:g} and {1 / LEAST:g}, got {_said(number):.40}.")
     return exact(number)
 
 
@@ -53,6 +53,13 @@ def _is_amount(number: Any) -> bool:
         return bool(number >= 0) and (isinstance(number, int | Fraction) or math.isfinite(number) or number < math.inf)
     except (TypeError, ValueError, ArithmeticError):
         return False
+
+
+def _said(number: Any) -> str:
+    try:
+        return repr(number) if isinstance(number, str) else str(number)
+    except ValueError:  # whole numbers of thousands of digits have no words
+        return "a number of too many digits"
 
 
 def from_text(text: str) -> Amount:

@@ -9,6 +9,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
 
@@ -162,9 +164,10 @@ def amount_of(quanta: int) -> Decimal:
 
 def lease_of(seconds: float) -> int:
     """A positive number of seconds, in whole milliseconds."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e12:
+    known = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
+    if not known or not 0 < seconds < 1e12:
         raise InvalidInputError(f"lease_seconds must be a finite number > 0, got {seconds!s:.40}.")
-    return math.ceil(1000 * seconds)
+    return math.ceil(1000 * float(seconds))
 
 
 def name_of(text: str, name: str) -> str:

@@ -34,6 +34,8 @@ FORMAT = 1
 PATIENCE = 5.0
 # Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
 BLOCK = 1000
+# No entry has a number as large.
+LAST = 2**62
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Bookkeeping(ABC):
         self._place = place
         self._name = name_of(name, "name")
         wanted = None if window is None else checked_window(window)
+        if not isinstance(clients, Mapping | None):
+            raise InvalidInputError(f"clients must be a mapping from clients to caps, got {clients!r:.60}.")
         caps = None if clients is None else {name_of(who, "client"): rounded_down(own) for who, own in clients.items()}
         quanta = None if cap is None else rounded_down(cap)
         begin = None if quanta is None else Settings(quanta, wanted or "total", caps or {})
@@ -174,6 +178,8 @@ class Bookkeeping(ABC):
         self._finish(hold, 0, "released")
 
     def _finish(self, hold: Hold, spent: int, state: State) -> None:
+        if not isinstance(hold, Hold):
+            raise InvalidInputError(f"hold must be what reserve gave, got {hold!r:.60}.")
         if not self._end(name_of(hold.key, "key"), spent, state):
             raise UnknownNameError("hold", hold.key, ("those that were reserved here",))
 
@@ -199,11 +205,11 @@ class Bookkeeping(ABC):
         for number, name in ((after, "after"), (limit, "limit")):
             if isinstance(number, bool) or not (number is None or (isinstance(number, int) and number >= 0)):
                 raise InvalidInputError(f"{name} must be a whole number ≥ 0, got {number!r:.40}.")
-        return self._entries(after, limit, newest)
+        return self._entries(min(after, LAST), limit, newest)
 
     def _entries(self, after: int, limit: int | None, newest: bool) -> Iterator[Entry]:
-        before = 2**62
-        left = 2**62 if limit is None else limit
+        before = LAST
+        left = LAST if limit is None else limit
         while left > 0:
             rows = self._block(after, before, min(left, BLOCK), newest)
             yield from map(_entry, rows)

@@ -54,6 +54,8 @@ class Line:
             ) from None
         options = f"{known.get('options', '')} {SETTINGS}".strip()
         self._address = {"fallback_application_name": "occamroute", **KEEPALIVES, **known, "options": options}
+        # Whatever the database is in: words must come back as words.
+        self._address["client_encoding"] = "UTF8"
         self._address.pop("connect_timeout", None)
         self._secret = str(known.get("password") or "")
         self.place = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
