@@ -240,6 +240,49 @@ def test_paid_by_the_second(profile: oc.Profile) -> None:
         assert sum(amount == 3 for amount in held.values()) == len(timed)
 
 
+def test_a_classifier_is_removed_meanwhile(profile: oc.Profile) -> None:
+    """Chosen just before it was removed, and nobody knows any more what its calls take: the next best answers."""
+    models = usual()
+    models[2].cost = oc.Measured(per_hour=3600)
+    with router_of(profile, 4000) as router, Answerer(router, pool_of(models)) as answerer:
+
+        def remove(made: list[Any]) -> None:
+            if made[0].name == "large" == router.names[-1]:
+                router.remove_classifier("large")
+
+        router.listen(remove)
+        results = [asyncio.run(answerer.classify(query)) for query in queries_of(40, 6)]
+        assert router.names == ("small", "middle")
+        assert "large" not in {result.classifier for result in results}
+        check_books(router.ledger)
+
+
+def test_the_ledger_answers_too_late(profile: oc.Profile) -> None:
+    """A hold that comes when nobody waits any more is given back, and nothing is called."""
+
+    class Late:
+        def __init__(self) -> None:
+            self.inner, self.late = oc.open_ledger("memory:", cap=400), False
+
+        def reserve(self, amount: Any, **options: Any) -> Hold:
+            hold = self.inner.reserve(amount, **options)
+            time.sleep(0.6 if self.late else 0.0)
+            return hold
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    models, ledger = usual(), Late()
+    with router_of(profile, None, ledger=ledger, extractor=None) as router:
+        answerer = Answerer(router, pool_of(models), deadline_seconds=0.3)
+        ledger.late = True
+        with pytest.raises(oc.UnavailableError, match="no answer within"):
+            asyncio.run(answerer.classify(queries_of(1, 1)[0]))
+        answerer.close()
+        assert sum(model.calls for model in models) == 0
+        assert check_books(router.ledger) == 0
+
+
 def test_a_call_is_tried_again(profile: oc.Profile) -> None:
     """Turned away twice, answered the third time: waits as it was asked to, and pays once."""
     waits = iter([0.15, 0.1, None])
@@ -325,6 +368,9 @@ def test_features_that_cannot_be_had(profile: oc.Profile, tmp_path: Path) -> Non
         assert router.wallet.pace.arrivals.seen == 20
         assert router.receipts is not None
         assert all(router.receipts.replay(result.decision.id) for result in results)
+        found = router.receipts.get(results[0].decision.id)
+        assert found is not None
+        assert (found["familiarity"], found["neighbours"], found["features"]) == (None, [], [])
 
 
 def test_features_of_another_shape(profile: oc.Profile) -> None:

@@ -312,7 +312,9 @@ class Answerer:
         profile = self._router.snapshot.profile
         if name in profile.names:
             return float(profile.mean_costs[profile.names.index(name)])
-        return profile.extraction_costs[name]
+        if name in profile.extraction_costs:
+            return profile.extraction_costs[name]
+        raise UnavailableError(f"{name!r} was removed from the router's profile")
 
 
 def _bill(calls: Sequence[Call]) -> dict[str, Any]:

@@ -113,6 +113,11 @@ class Desk:
             self._breakers.left(source.name, began)
             raise
         errand.held = hold.amount
+        if errand.abandoned:
+            # The ledger took so long that nobody waits any more: nothing is bought for nobody.
+            self._breakers.left(source.name, began)
+            self._wallet.release(hold)
+            raise UnavailableError(f"{source.name!r} was not called: the ledger answered too late")
         outcome = self._outcome(source, errand.queries)
         self._report(errand, outcome)
         return self._settled(outcome, hold)

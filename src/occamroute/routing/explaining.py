@@ -71,7 +71,9 @@ def runner_up(decision: Decision) -> int | None:
 def familiarity(decision: Decision) -> float | None:
     """The share of labelled rows that are at least as far from their nearest other: small is unlike all of them."""
     novelty = decision.snapshot.novelty
-    return None if novelty is None else float(novelty.p_value(decision.distances[:1])[0])
+    if novelty is None or decision.distances.size == 0:  # its features could not be had
+        return None
+    return float(novelty.p_value(decision.distances[:1])[0])
 
 
 def flips(decision: Decision) -> list[dict[str, Any]]:
