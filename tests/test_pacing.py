@@ -114,6 +114,17 @@ def test_a_new_window_starts_anew_and_remembers_the_last() -> None:
     assert arrivals.seen == 0
 
 
+def test_the_end_of_a_window_tells_little_of_the_next() -> None:
+    """Three queries in the last hundredth of a second are no three million a day."""
+    arrivals = Arrivals()
+    for number in range(3):
+        arrivals.add(1, Moment(DAY - 0.01 + number / 1000, 0.0, DAY))
+    assert arrivals.remaining(Moment(DAY, DAY, 2 * DAY)) < 5000
+    for number in range(100):
+        arrivals.add(1, Moment(DAY + DAY * number / 200, DAY, 2 * DAY))
+    assert arrivals.remaining(Moment(1.5 * DAY, DAY, 2 * DAY)) < 400
+
+
 def test_a_router_that_begins_late_counts_from_there() -> None:
     """Beginning at noon is no sign that few queries come."""
     arrivals = Arrivals(1000)

@@ -86,7 +86,9 @@ class Arrivals:
         if self._window is None:
             self._window, self._begun = moment.since, max(moment.since, moment.now) if moment.until else 0.0
         elif moment.since > self._window:
-            self.before = self.seen / max(1e-9, min(1.0, (moment.since - self._begun) / (moment.since - self._window)))
+            # A window of which little was seen tells little: the same estimate as while it lasted.
+            watched = min(1.0, (moment.since - self._begun) / (moment.since - self._window))
+            self.before = self._by_speed(self.seen, self.before, watched, 1.0)
             self._window, self._begun, self.seen = moment.since, moment.since, 0
 
 
