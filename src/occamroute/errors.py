@@ -59,7 +59,8 @@ class UnknownNameError(InvalidInputError, LookupError):
 
     def __str__(self) -> str:
         kind, name, known = self.args
-        return f"unknown {kind} {name!r}: use one of {', '.join(map(str, known))}."
+        others = ", ".join(map(str, known))
+        return f"unknown {kind} {name!r}: use one of {others}." if others else f"unknown {kind} {name!r}."
 
 
 class StorageError(InvalidInputError):

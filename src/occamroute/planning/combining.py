@@ -51,7 +51,7 @@ def can_combine(profile: Profile, extractor: str | None) -> bool:
 
 
 def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows: IntArray | None = None) -> FloatArray:
-    """Success (n, M) of answers in which the extractor has a share; where that is 0, the recorded one.
+    """Success (n, M) of answers in which the extractor has a share; where that is 0 or unknown, the recorded one.
 
     ``rows`` are those to look at, by default all.
     """
@@ -61,6 +61,8 @@ def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows
     if truth is None or (np.any(weights) and extractor not in kept):
         return made
     for column in np.flatnonzero(weights):
+        if profile.names[column] not in kept:
+            continue
         own = kept[profile.names[column]][chosen]
         made[:, column] = success(mixed(kept[extractor][chosen], own, float(weights[column])), truth[chosen])
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,8 @@ class Batcher:
         with self._something:
             if self._closed:
                 raise OccamError("the router is closed.")
+            if not self._thread.is_alive():  # a forked child has no copy of it
+                raise OccamError("the router belongs to the process that made it: make one in each process.")
             self._waiting.append(asked)
             self._something.notify()
 
@@ -94,4 +97,5 @@ class Batcher:
             elif asked.home is not None:
                 homes.setdefault(asked.home, []).append((asked, result))
         for home, pairs in homes.items():
-            home(pairs)
+            with suppress(Exception):  # nobody is at home any more; the thread must live
+                home(pairs)

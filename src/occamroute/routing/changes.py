@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, cost_array
+from occamroute._arrays import FloatArray, IntArray, cost_array, probability_matrix
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.profiles import Profile
@@ -40,21 +40,20 @@ class AddRows(Change):
         """Append the rows."""
         more = self._alike(profile)
         new = set(more.ids)
-        kept = (
-            profile.take(np.flatnonzero([one not in new for one in profile.ids])) if new & set(profile.ids) else profile
-        )
-        sets = {name: _joined(table, more.feature_sets[name]) for name, table in kept.feature_sets.items()}
-        tables = kept.probabilities if more.probabilities is not None else None
+        # Perhaps none: all rows may be labelled anew.
+        kept = np.flatnonzero([one not in new for one in profile.ids])
+        sets = {name: _joined(table[kept], more.feature_sets[name]) for name, table in profile.feature_sets.items()}
+        tables = profile.probabilities if more.probabilities is not None else None
         return replace(
-            kept,
-            costs=self._costs(kept, more),
-            features=sets if isinstance(kept.features, Mapping) else next(iter(sets.values())),
-            success=np.concatenate([kept.success, more.success]),
-            ids=(*kept.ids, *more.ids),
-            labels=_joined_or_none(kept.labels, more.labels),
-            groups=_joined_or_none(kept.groups, more.groups),
+            profile,
+            costs=self._costs(profile, kept, more),
+            features=sets if isinstance(profile.features, Mapping) else next(iter(sets.values())),
+            success=np.concatenate([profile.success[kept], more.success]),
+            ids=(*(profile.ids[row] for row in kept), *more.ids),
+            labels=None if profile.labels is None else np.concatenate([profile.labels[kept], more.labels]),
+            groups=None if profile.groups is None else np.concatenate([profile.groups[kept], more.groups]),
             probabilities=None if tables is None or more.probabilities is None
-            else {name: _joined(table, more.probabilities[name]) for name, table in tables.items()
+            else {name: _joined(table[kept], more.probabilities[name]) for name, table in tables.items()
                   if name in more.probabilities},
         )  # fmt: skip
 
@@ -78,11 +77,11 @@ class AddRows(Change):
                 raise InvalidInputError(f"new rows must have {what}, as the profile has.")
         return self.more.select(profile.names)
 
-    def _costs(self, kept: Profile, more: Profile) -> FloatArray:
+    def _costs(self, profile: Profile, kept: IntArray, more: Profile) -> FloatArray:
         """Costs by classifier stay the profile's; where they differ by query, each row keeps its own."""
-        if kept.costs.ndim == 1:
-            return kept.costs
-        return np.concatenate([kept.costs, np.broadcast_to(more.costs, (len(more), len(more.names)))])
+        if profile.costs.ndim == 1:
+            return profile.costs
+        return np.concatenate([profile.costs[kept], np.broadcast_to(more.costs, (len(more), len(more.names)))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +116,20 @@ class AddClassifier(Change):
         """Append the classifier."""
         if self.name in profile.names:
             raise InvalidInputError(f"there is a classifier {self.name!r} already.")
-        missing = [one for one in profile.ids if one not in self.success]
-        if missing:
-            raise InvalidInputError(
-                f"success of {self.name!r} must be known for every labelled row: {len(missing)} are missing, "
-                f"the first is {missing[0]!r}."
-            )
+        for what, given in (("success", self.success), ("probabilities", self.probabilities)):
+            missing = [] if given is None else [one for one in profile.ids if one not in given]
+            if missing:
+                raise InvalidInputError(
+                    f"{what} of {self.name!r} must be known for every labelled row: {len(missing)} are missing, "
+                    f"the first is {missing[0]!r}."
+                )
         cost = float(money(self.cost, "cost"))
         own = cost_array([cost], options=1, rows=None)
         kept = dict(profile.probabilities) if profile.probabilities is not None else None
-        if kept is not None and self.probabilities is not None:
-            given = self.probabilities
-            kept[self.name] = np.array([list(given[one]) for one in profile.ids], np.float64)
+        if self.probabilities is not None:
+            table = probability_matrix([self.probabilities[one] for one in profile.ids]).astype(np.float64)
+            if kept is not None:
+                kept[self.name] = table
         return replace(
             profile,
             names=(*profile.names, self.name),
@@ -140,7 +141,7 @@ class AddClassifier(Change):
 
     def parts(self) -> Parts:
         """A row for each labelled one."""
-        ids = list(self.success)
+        ids = [one for one in self.success if self.probabilities is None or one in self.probabilities]
         columns: dict[str, Any] = {"id": np.array(ids), "success": np.array([self.success[one] for one in ids])}
         if self.probabilities is not None:
             columns["probabilities"] = np.array([list(self.probabilities[one]) for one in ids], np.float64)
@@ -191,7 +192,3 @@ def change_from(parts: Parts) -> Change:
 
 def _joined(first: Any, second: Any) -> Any:
     return np.concatenate([first, np.asarray(second, first.dtype)])
-
-
-def _joined_or_none(first: Any, second: Any) -> Any:
-    return None if first is None else np.concatenate([first, second])

@@ -18,6 +18,9 @@ from occamroute.routing.snapshots import Snapshot
 
 __all__ = ["Decision", "Reason", "Terms", "decide", "decision_id", "next_best"]
 
+# What is equal but for the rounding of sums is equal.
+CLOSE = 1e-9
+
 Reason = Literal["best_value", "unlike_profile", "no_features", "second_choice"]
 
 
@@ -128,8 +131,10 @@ def _may_be_asked(snapshot: Snapshot, terms: Terms) -> npt.NDArray[np.bool_]:
     """Which classifiers are not barred and can be afforded, (M,); of those the cheapest always, if money is there."""
     allowed = np.array([name not in terms.barred for name in snapshot.names])
     totals = snapshot.overhead + snapshot.costs
-    affordable = allowed & (totals <= min(terms.most, terms.available))
+    # Sums of floats are off in the last digit, and only the ledger counts to that.
+    available = terms.available * (1.0 + CLOSE)
+    affordable = allowed & (totals <= min(terms.most * (1.0 + CLOSE), available))
     if affordable.any():
         return affordable
     cheapest = totals <= np.min(totals, where=allowed, initial=np.inf)
-    return np.asarray(allowed & cheapest & (totals <= terms.available))
+    return np.asarray(allowed & cheapest & (totals <= available))

@@ -70,8 +70,11 @@ def choose_guide(
     if extractor not in (AUTO, None) and extractor not in profile.feature_sets:
         raise UnknownNameError("extractor", extractor, (AUTO, *profile.feature_sets))
     folds = Folds.draw(profile, generator(seed), most=JUDGED)
-    share = share if share is not None else _middle(profile)
     wanted = list(profile.feature_sets) if extractor == AUTO else [extractor] if extractor is not None else []
+    if share is None:
+        # Features that are prescribed are paid, whatever they cost.
+        prescribed = [] if extractor == AUTO else [least_cost(profile, name) for name in wanted]
+        share = max([_middle(profile), *prescribed])
     payable = [name for name in wanted if least_cost(profile, name) <= share]
     if not payable and extractor not in (AUTO, None):
         raise BudgetTooSmallError(float(share), float(least_cost(profile, extractor)))

@@ -42,19 +42,21 @@ class History:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def latest(self, fingerprint: str, asked: dict[str, Any]) -> tuple[Profile, Guide] | None:
-        """Where a router that was begun with this profile stopped, if it was asked for the same."""
+    def latest(self, fingerprint: str, asked: dict[str, Any]) -> tuple[Profile, Guide | None] | None:
+        """Where a router that was begun with this profile stopped; its guide if it was chosen for the same."""
         last = next(reversed(self._lines.values()), None)
-        if last is None or last["begun_with"] != fingerprint or last["asked"] != asked:
+        if last is None or last["begun_with"] != fingerprint:
             return None
-        return self._profile(last["id"]), Guide(**last["guide"])
+        return self._profile(last["id"]), Guide(**last["guide"]) if last["asked"] == asked else None
 
     def begin(self, snapshot: Snapshot, *, begun_with: str, asked: dict[str, Any]) -> None:
         """Write down what a router begins with, unless it is the last thing written."""
         self._keep(snapshot)
         if snapshot.id in self._lines:
-            if next(reversed(self._lines)) != snapshot.id:
-                self._append({**self._lines.pop(snapshot.id), "asked": asked, "begun_with": begun_with})
+            line = {**self._lines[snapshot.id], "asked": asked, "begun_with": begun_with}
+            if line != next(reversed(self._lines.values())):
+                del self._lines[snapshot.id]
+                self._append(line)
             return
         file = f"profile-{snapshot.profile.fingerprint[:16]}.parquet"
         if not (self.folder / file).exists():
@@ -120,7 +122,7 @@ class History:
     def _append(self, line: dict[str, Any]) -> None:
         self._lines[line["id"]] = line
         with (self.folder / LINES).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -128,11 +130,10 @@ class History:
         path = self.folder / LINES
         if not path.exists():
             return []
-        text = path.read_text(encoding="utf-8")
-        whole, _, torn = text.rpartition("\n")
+        whole, end, torn = path.read_bytes().rpartition(b"\n")
         if torn:  # the process was stopped while it wrote; what it wrote about was not used yet
-            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+            os.truncate(path, len(whole + end))
         try:
-            return [json.loads(line) for line in whole.splitlines()]
+            return [json.loads(line) for line in whole.split(b"\n") if line]
         except ValueError as error:
             raise StorageError(path, "a line of it is damaged") from error

@@ -82,11 +82,11 @@ class Receipts:
 
     def outcome(self, name: str, facts: dict[str, Any]) -> None:
         """Say what came of a decision: the answer, the calls, what they cost."""
-        self._queue([("UPDATE receipts SET outcome = ? WHERE id = ?", (json.dumps(facts, ensure_ascii=False), name))])
+        self._queue([("UPDATE receipts SET outcome = ? WHERE id = ?", (json.dumps(facts), name))])
 
     def feedback(self, name: str, facts: dict[str, Any]) -> None:
         """Say what was true."""
-        self._queue([("UPDATE receipts SET feedback = ? WHERE id = ?", (json.dumps(facts, ensure_ascii=False), name))])
+        self._queue([("UPDATE receipts SET feedback = ? WHERE id = ?", (json.dumps(facts), name))])
 
     def get(self, name: str) -> dict[str, Any] | None:
         """A receipt as a dictionary for JSON."""
@@ -199,7 +199,8 @@ class Receipts:
             # A short nap gathers what comes meanwhile: one transaction for many.
             self._hurry.wait(SECONDS)
             self._hurry.clear()
-            batch = list(self._waiting)
+            with self._written:
+                batch = list(self._waiting)
             if not batch:
                 continue
             try:
@@ -219,10 +220,11 @@ class Receipts:
     def _write(self, batch: list[Any]) -> None:
         with self._writer:
             for entry in batch:
-                if isinstance(entry, Decision):
-                    self._writer.execute(INSERT, _stored(entry))
-                else:
-                    self._writer.execute(*entry)
+                words, values = (INSERT, _stored(entry)) if isinstance(entry, Decision) else entry
+                try:
+                    self._writer.execute(words, values)
+                except (TypeError, ValueError):  # no text or number that a file can hold: the others must be kept
+                    self.dropped += 1
             last = self._writer.last_insert_rowid()
             self._writer.execute(REMOVE, (last - self.keep, REMOVED))
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
-from occamroute._money import Amount, exact, money
+from occamroute._money import Amount, exact, money, rounded_up
 from occamroute.errors import BudgetExceededError, BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger, open_ledger
+from occamroute.ledger.base import name_of
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
 from occamroute.routing.changes import AddClassifier, AddRows, Change, RemoveClassifier, RemoveRows
@@ -33,15 +34,16 @@ __all__ = ["Router"]
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
 RECEIPTS = "receipts.db"
+ENDLESS = "a budget without an end in time needs arrivals: how many queries it is for."
 
 
 class Router:
     """Decides query by query which classifier answers, so that a budget lasts its window and is used up.
 
-    ``budget`` is for each ``window`` ("total", "hour", "day" or "month"), in the unit of the profile's costs, and
-    ``arrivals`` is how many queries are expected in one; where a window has an end, their number is learned without
-    it. ``ledger`` (an address or an object) keeps the money, by default in memory; one that exists knows its budget
-    and window. Which features are looked at and how is chosen on held-out rows, as in ``fit``, or prescribed by
+    ``budget`` is for each ``window`` ("total", the default, "hour", "day" or "month"), in the unit of the profile's
+    costs, and ``arrivals`` is how many queries are expected in one; where a window has an end, their number is learned
+    without it. ``ledger`` (an address or an object) keeps the money, by default in memory; one that exists knows its
+    budget and window. Which features are looked at and how is chosen on held-out rows, as in ``fit``, or prescribed by
     ``extractor`` (None: no features) or altogether by ``guide``. ``state`` is a folder for receipts of all decisions
     and for every change of rows and classifiers: a router that is begun again there goes on where it stopped.
 
@@ -53,7 +55,7 @@ class Router:
         profile: Profile,
         *,
         budget: Amount | None = None,
-        window: str = "total",
+        window: str | None = None,
         arrivals: float | None = None,
         ledger: str | Ledger = "memory:",
         extractor: str | None = AUTO,
@@ -64,14 +66,17 @@ class Router:
     ) -> None:
         if not isinstance(profile, Profile):
             raise InvalidInputError(f"a profile is needed to route by, got {type(profile).__name__}.")
-        self.ledger = open_ledger(ledger, cap=budget, window=window) if isinstance(ledger, str) else ledger
-        number = seed_number(seed)
+        number, expected = seed_number(seed), _checked_arrivals(arrivals)
+        if isinstance(ledger, str):
+            if budget is not None:
+                # Before a ledger is begun with it: that would keep a budget that does not do.
+                _share(profile, budget, expected, extractor)
+            ledger = _opened(ledger, budget, window, expected)
+        self.ledger = ledger
         standing = self.ledger.balance()
-        expected = _checked_arrivals(arrivals, endless=standing.until is None)
-        share = None if expected is None else money(standing.cap) / exact(expected)
-        if share is not None and share < least_cost(profile, None):
-            needed = least_cost(profile, None) * exact(expected)
-            raise BudgetTooSmallError(standing.cap, float(needed))
+        if expected is None and standing.until is None:
+            raise InvalidInputError(ENDLESS)
+        share = _share(profile, standing.cap, expected, extractor)
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
@@ -124,6 +129,8 @@ class Router:
         With ``hold=False`` it is only advice: no money is held, and it counts as no arrival.
         ``BudgetExceededError`` where not even the cheapest answer fits.
         """
+        if client is not None:
+            name_of(client, "client")
         decision: Decision = self._batcher.ask(Asked(self.checked(features), client))
         return self.held(decision, lease_seconds=lease_seconds) if hold else decision
 
@@ -134,7 +141,12 @@ class Router:
             return np.zeros((1, 0))
         if features is None:
             raise InvalidInputError(f"features of {snapshot.guide.extractor!r} are needed to decide.")
-        row = np.asarray(features)
+        try:
+            row = np.asarray(features)
+        except ValueError:  # rows of different lengths
+            raise InvalidInputError("features must be the numbers of one query, got ragged rows.") from None
+        if row.ndim == 2 and len(row) != 1:
+            raise InvalidInputError(f"features must be those of one query, got {len(row)} rows.")
         return snapshot.checked(row.reshape(1, -1) if row.ndim == 1 else row)
 
     def submit(self, asked: Asked) -> None:
@@ -219,6 +231,8 @@ class Router:
 
     def remove_rows(self, ids: Iterable[str]) -> Snapshot:
         """Rows that are no longer looked at."""
+        if isinstance(ids, str):
+            raise InvalidInputError(f"ids must be a sequence of ids, got the single string {ids!r}.")
         return self.change(RemoveRows(tuple(map(str, ids))))
 
     def add_classifier(self, name: str, cost: Amount, success: Any, *, probabilities: Any = None) -> Snapshot:
@@ -321,16 +335,42 @@ class Router:
 def _by_id(ids: Sequence[str], values: Any) -> dict[str, Any] | None:
     if values is None or isinstance(values, Mapping):
         return None if values is None else dict(values)
-    if len(values) != len(ids):
-        raise InvalidInputError(f"a classifier needs a value for each of the {len(ids)} rows, got {len(values)}.")
-    return dict(zip(ids, values, strict=True))
+    try:
+        listed = list(values)
+    except TypeError:
+        raise InvalidInputError(f"a classifier needs values by row or by id, got {values!r:.60}.") from None
+    if len(listed) != len(ids):
+        raise InvalidInputError(f"a classifier needs a value for each of the {len(ids)} rows, got {len(listed)}.")
+    return dict(zip(ids, listed, strict=True))
 
 
-def _checked_arrivals(arrivals: Any, *, endless: bool) -> float | None:
+def _checked_arrivals(arrivals: Any) -> float | None:
     if arrivals is None:
-        if endless:
-            raise InvalidInputError("a budget without an end in time needs arrivals: how many queries it is for.")
         return None
-    if isinstance(arrivals, bool) or not isinstance(arrivals, int | float) or not 1 <= arrivals < 1e15:
+    known = isinstance(arrivals, int | float | np.integer | np.floating) and not isinstance(arrivals, bool)
+    if not known or not 1 <= arrivals < 1e15:
         raise InvalidInputError(f"arrivals must be a number of queries ≥ 1, got {arrivals!r}.")
     return float(arrivals)
+
+
+def _share(profile: Profile, budget: Amount, expected: float | None, extractor: str | None) -> Fraction | None:
+    """What one of the queries expected may cost; None where nobody knows how many come."""
+    amount = money(budget)
+    if expected is None:
+        return None
+    least = least_cost(profile, extractor if extractor in profile.feature_sets else None)
+    if amount < least * exact(expected):
+        raise BudgetTooSmallError(budget, rounded_up(least * exact(expected)))
+    return amount / exact(expected)
+
+
+def _opened(address: str, budget: Amount | None, window: str | None, expected: float | None) -> Ledger:
+    """The ledger at an address, begun if need be, but not without an end that a router cannot do without."""
+    if expected is None and budget is not None and window in (None, "total"):
+        try:
+            open_ledger(address, window=window).close()
+        except UnknownNameError:
+            raise
+        except InvalidInputError:  # there is none yet
+            raise InvalidInputError(ENDLESS) from None
+    return open_ledger(address, cap=budget, window=window)

@@ -68,7 +68,8 @@ class Wallet:
         with self._lock:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
         beyond = float(decision.cost) - least
-        return beyond <= CLOSE * least or beyond <= standing.available - least * cautious(remaining)
+        spare = standing.available * (1.0 + CLOSE) - least * cautious(remaining)
+        return beyond <= CLOSE * least or beyond <= spare
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
