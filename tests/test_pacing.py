@@ -125,6 +125,16 @@ def test_the_end_of_a_window_tells_little_of_the_next() -> None:
     assert arrivals.remaining(Moment(1.5 * DAY, DAY, 2 * DAY)) < 400
 
 
+def test_a_busy_day_after_a_quiet_one() -> None:
+    """Four queries on Sunday are no reason to spend Monday's money on the first few of thousands."""
+    arrivals = Arrivals()
+    for number in range(4):
+        arrivals.add(1, Moment(DAY * number / 4, 0.0, DAY))
+    for number in range(100):
+        arrivals.add(1, Moment(DAY + DAY * number / 1000, DAY, 2 * DAY))
+    assert 500 < arrivals.remaining(Moment(1.1 * DAY, DAY, 2 * DAY)) < 1000
+
+
 def test_a_router_that_begins_late_counts_from_there() -> None:
     """Beginning at noon is no sign that few queries come."""
     arrivals = Arrivals(1000)

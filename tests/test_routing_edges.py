@@ -177,6 +177,18 @@ def test_another_budget_keeps_rows_and_classifiers(tmp_path: Path) -> None:
             assert again.receipts.replay(decision.id)
 
 
+def test_a_change_that_was_undone_stays_undone(tmp_path: Path) -> None:
+    """Back at an earlier state, also after a restart."""
+    with router_of(profile_of(), state=tmp_path) as router:
+        router.add_classifier("new", 0.5, np.ones(60))
+        router.remove_classifier("new")
+        last = router.snapshot.id
+    for _ in range(2):
+        with router_of(profile_of(), state=tmp_path) as again:
+            assert again.names == ("model 0", "model 1")
+            assert again.snapshot.id == last
+
+
 def test_a_line_that_was_being_written(tmp_path: Path) -> None:
     """Stopped in the middle of a letter: the lines before it stay, and so do separators within them."""
     guide = oc.Guide("features", "linf", 5, why="größer\u2028als")

@@ -32,7 +32,10 @@ class History:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lines: dict[str, dict[str, Any]] = {line["id"]: line for line in self._read()}
+        self._lines: dict[str, dict[str, Any]] = {}
+        for line in self._read():
+            self._lines.pop(line["id"], None)  # one that came back is the last again
+            self._lines[line["id"]] = line
         self._ready: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 

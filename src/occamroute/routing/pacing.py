@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 __all__ = ["Arrivals", "Moment", "Pace", "cautious"]
 
-# What is known beforehand of a window's arrivals is worth this share of a window of watching, or so many arrivals.
-PRIOR_SHARE, PRIOR_COUNT = 0.05, 10.0
+# What is known beforehand of a window's arrivals is worth this share of a window of watching, however few they were.
+PRIOR_SHARE = 0.05
 # Arrivals this many times faster than expected are a burst: the number that was promised counts, not their speed.
-BURST = 4.0
+BURST, FEW = 4.0, 10.0
 # More than this share of the promised arrivals may always still come: spending fades out instead of ending.
 TAIL = 0.01
 # How many queries the profile's own idea of costs is worth, and after how many an observation counts half.
@@ -63,7 +63,7 @@ class Arrivals:
         expected = self.given if self.given is not None else self.before
         if self.given is not None:
             promised = self.given * (moment.until - self._begun) / length
-            if BURST * max(self.given * watched, PRIOR_COUNT) < seen < promised:
+            if BURST * max(self.given * watched, FEW) < seen < promised:
                 return self._by_number(seen, promised)
         by_speed = self._by_speed(seen, expected, watched, left)
         return max(1.0, by_speed + math.sqrt(by_speed))
@@ -78,8 +78,7 @@ class Arrivals:
         if expected is None:
             # One query in a thousandth of a window is what an empty memory starts from.
             return (1.0 + seen) / (1e-3 + watched) * left
-        weight = max(PRIOR_COUNT, PRIOR_SHARE * expected)
-        return expected * (weight + seen) / (weight + expected * watched) * left
+        return (PRIOR_SHARE * expected + seen) / (PRIOR_SHARE + watched) * left
 
     def _turn(self, moment: Moment) -> None:
         """Begin to count anew in a new window."""
