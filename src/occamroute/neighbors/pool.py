@@ -9,18 +9,14 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, feature_matrix
 from occamroute.executors.local import over_blocks
+from occamroute.neighbors.boxes import NARROW, Boxes
 from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.inputs import excluded_of, frozen, neighbor_count, queries_of, values_of, weights_of
 from occamroute.neighbors.levels import Levels
-from occamroute.neighbors.metrics import STRETCH, metric_code
-from occamroute.neighbors.ranking import Space, rank
-from occamroute.neighbors.sweep import chunk_count
+from occamroute.neighbors.metrics import metric_code
+from occamroute.neighbors.tiles import Tiles
 
 __all__ = ["Averager", "PoolAverages", "PoolIndex", "Ranked"]
-
-_TILE = 1024  # rows whose bounds are computed together
-_SPACE = 4 << 20  # bytes of bounds that a thread holds
-_QUERIES = 8, 112  # the fewest and the most queries in a block
 
 
 class Ranked(NamedTuple):
@@ -56,12 +52,12 @@ class PoolIndex:
         code = metric_code(metric)
         self._rows = feature_matrix(rows, "rows")
         coarse = Coarse(self._rows, code, threads=threads)
-        self._picture = (Levels.fitting(self._rows, coarse) if coarse.partial else None) or coarse
-        count = len(self._rows)
-        pieces = [slice(start, start + _TILE) for start in range(0, count, _TILE)]
-        self._columns = self._picture.columns(self._rows, pieces, min(_TILE, count), threads=threads)
-        lanes = self._picture.lanes
-        self._shape = len(pieces), -(-min(_TILE, count) // lanes) * lanes
+        self._order: Boxes | Tiles
+        if self._rows.shape[1] <= NARROW:
+            self._order = Boxes(self._rows, coarse, threads=threads)
+        else:
+            picture = (Levels.fitting(self._rows, coarse) if coarse.partial else None) or coarse
+            self._order = Tiles(self._rows, picture, threads=threads)
 
     def search(self, queries: Any, k: int) -> Ranked:
         """The ``k`` nearest rows of each of the queries (Q, d)."""
@@ -95,25 +91,17 @@ class PoolIndex:
         scratch: threading.local,
     ) -> Ranked:
         """Rank the rows for blocks of queries, give the first ones and add the weighted values to ``means``."""
-        picture, columns = self._picture, self._columns
-        tiles, size = self._shape
         found = Ranked(np.empty((len(queries), show)), np.empty((len(queries), show), dtype=np.int64))
-        fewest, most = _QUERIES
-        together = min(most, max(fewest, _SPACE // (np.dtype(picture.dtype).itemsize * tiles * size)))
 
         def block(start: int, stop: int) -> None:
-            if not hasattr(scratch, "bounds"):
-                scratch.bounds = np.empty(tiles * together * size, dtype=picture.dtype)
-                scratch.space = _space(len(self._rows), tiles, size, picture.dtype)
-            prepared = picture.prepare(queries[start:stop])
-            bounds = scratch.bounds[: tiles * (stop - start) * size].reshape(tiles, stop - start, size)
-            picture.bounds(prepared, columns, out=bounds)
-            rank(
-                bounds, prepared, columns, self._rows, picture.metric, picture.margin, excluded, values,
-                weights, start, found.distances, found.rows, means, scratch.space,
+            if not hasattr(scratch, "space"):
+                scratch.space = self._order.space()
+            self._order.rank(
+                queries[start:stop], excluded, values, weights, start, found.distances, found.rows, means,
+                scratch.space,
             )  # fmt: skip
 
-        over_blocks(block, len(queries), block=together, threads=self.threads)
+        over_blocks(block, len(queries), block=self._order.together, threads=self.threads)
         return found
 
 
@@ -158,12 +146,3 @@ class Averager:
         nearest = index._ranked(queries, self._values, self._ranks, excluded, self.show, means, self._scratch)
         means += self._rest * (total / (rows - left_out)[:, np.newaxis])
         return PoolAverages(means, nearest.distances[:, 0], nearest)
-
-
-def _space(count: int, tiles: int, size: int, dtype: type) -> Space:
-    return Space(
-        np.empty((tiles, chunk_count(size)), dtype=dtype), np.empty(chunk_count(size), dtype=np.int64),
-        np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
-        np.empty(count + 1), np.empty(count + 1, dtype=np.int64),
-        np.empty(count + 1), np.empty(count + 2, dtype=np.int64), np.empty(STRETCH + 1),
-    )  # fmt: skip

@@ -13,7 +13,7 @@ from occamroute.neighbors.metrics import LINF, STRETCH, distance_within, limit_o
 from occamroute.neighbors.ordering import select, sort_within
 from occamroute.neighbors.sweep import least_of_chunks
 
-__all__ = ["Space", "rank"]
+__all__ = ["Space", "measure", "rank", "share_out", "space_for"]
 
 _SAMPLE = 1024  # bounds looked at for a first guess of the k-th smallest
 
@@ -21,8 +21,6 @@ _SAMPLE = 1024  # bounds looked at for a first guess of the k-th smallest
 class Space(NamedTuple):
     """Memory that a thread keeps: fresh memory would take longer to get than to use."""
 
-    least: npt.NDArray[Any]  # (tiles, C): of the bounds' dtype
-    chunks: npt.NDArray[np.int64]  # (C,)
     lows: FloatArray  # (n + 1,): the bounds of rows that wait to be measured
     waiting: npt.NDArray[np.int64]  # (n + 1,): their numbers
     keys: FloatArray  # (n + 1,): the distances of rows measured
@@ -30,6 +28,15 @@ class Space(NamedTuple):
     spare: FloatArray  # (n + 1,)
     ends: npt.NDArray[np.int64]  # (n + 2,)
     gaps: FloatArray  # (STRETCH + 1,)
+
+
+def space_for(count: int) -> Space:
+    """Memory to rank so many rows."""
+    return Space(
+        np.empty(count + 1), np.empty(count + 1, dtype=np.int64), np.empty(count + 1),
+        np.empty(count + 1, dtype=np.int64), np.empty(count + 1), np.empty(count + 2, dtype=np.int64),
+        np.empty(STRETCH + 1),
+    )  # fmt: skip
 
 
 @kernel(inline=True)
@@ -100,11 +107,11 @@ def measure(
 @kernel()
 def rank(
     bounds: Any, queries: Any, columns: Any, rows: Any, metric: int, margin: Any, excluded: Any, values: Any,
-    weights: Any, start: int, distances: Any, nearest: Any, means: Any, space: Any,
+    weights: Any, start: int, distances: Any, nearest: Any, means: Any, least: Any, chunks: Any, space: Any,
 ) -> None:  # fmt: skip
     """Rank rows in float64: the first ones to ``distances`` and ``nearest``, their values to ``means``."""
     count, k = rows.shape[0], weights.shape[1]
-    least, chunks, lows, waiting, keys, numbers, spare, ends, gaps = space
+    lows, waiting, keys, numbers, spare, ends, gaps = space
     for i in range(bounds.shape[1]):
         query, picture = queries.exact[i], queries.picture[i]
         unit, skip = queries.unit[i], excluded[start + i]

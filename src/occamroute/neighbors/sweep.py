@@ -10,7 +10,7 @@ import numpy.typing as npt
 from occamroute._compiled import kernel
 from occamroute.neighbors.metrics import L1, LINF
 
-__all__ = ["LANES", "STEP", "chunk_count", "least_of_chunks", "multiply", "sweep"]
+__all__ = ["LANES", "STEP", "chunk_count", "least_of_chunks", "multiply", "sweep", "sweep_piece"]
 
 STEP = 4  # coordinates taken in one pass over the rows
 LANES = 32  # pieces of rows are padded to a multiple of this, so that vectors leave no remainder
@@ -40,31 +40,34 @@ def multiply(queries: npt.NDArray[np.float32], columns: npt.NDArray[np.float32],
 
 
 @kernel(fast=True)
+def sweep_piece(picture: Any, order: Any, rows: Any, metric: int, bound: Any) -> None:
+    """Distances (l2: squared) over some coordinates: a query (D,), a piece of rows (D, S), bound (S,)."""
+    for r in range(bound.shape[0]):
+        bound[r] = np.float32(0.0)
+    for start in range(0, order.shape[0], 4):
+        j, k, m, n = order[start], order[start + 1], order[start + 2], order[start + 3]
+        a, b, c, d = picture[j], picture[k], picture[m], picture[n]
+        x, y, z, w = rows[j], rows[k], rows[m], rows[n]
+        if metric == LINF:
+            for r in range(bound.shape[0]):
+                first = max(abs(a - x[r]), abs(b - y[r]))
+                second = max(abs(c - z[r]), abs(d - w[r]))
+                bound[r] = max(bound[r], max(first, second))
+        elif metric == L1:
+            for r in range(bound.shape[0]):
+                bound[r] += (abs(a - x[r]) + abs(b - y[r])) + (abs(c - z[r]) + abs(d - w[r]))
+        else:
+            for r in range(bound.shape[0]):
+                s, t, u, v = a - x[r], b - y[r], c - z[r], d - w[r]
+                bound[r] += (s * s + t * t) + (u * u + v * v)
+
+
+@kernel(fast=True)
 def sweep(queries: Any, order: Any, pictures: Any, metric: int, out: Any) -> None:
-    """Distances (l2: squared) over some coordinates: queries (B, D), pictures (K, D, S), out (K, B, S)."""
+    """The same for queries (B, D) and several pieces (K, D, S), to out (K, B, S)."""
     for piece in range(out.shape[0]):
         for query in range(out.shape[1]):
-            bound, picture = out[piece, query], queries[query]
-            for r in range(bound.shape[0]):
-                bound[r] = np.float32(0.0)
-            for start in range(0, order.shape[1], 4):
-                j, k = order[query, start], order[query, start + 1]
-                m, n = order[query, start + 2], order[query, start + 3]
-                a, b, c, d = picture[j], picture[k], picture[m], picture[n]
-                x, y = pictures[piece, j], pictures[piece, k]
-                z, w = pictures[piece, m], pictures[piece, n]
-                if metric == LINF:
-                    for r in range(bound.shape[0]):
-                        first = max(abs(a - x[r]), abs(b - y[r]))
-                        second = max(abs(c - z[r]), abs(d - w[r]))
-                        bound[r] = max(bound[r], max(first, second))
-                elif metric == L1:
-                    for r in range(bound.shape[0]):
-                        bound[r] += (abs(a - x[r]) + abs(b - y[r])) + (abs(c - z[r]) + abs(d - w[r]))
-                else:
-                    for r in range(bound.shape[0]):
-                        s, t, u, v = a - x[r], b - y[r], c - z[r], d - w[r]
-                        bound[r] += (s * s + t * t) + (u * u + v * v)
+            sweep_piece(queries[query], order[query], pictures[piece], metric, out[piece, query])
 
 
 @kernel(fast=True)

@@ -14,6 +14,9 @@ from occamroute.routing.snapshots import Snapshot
 
 __all__ = ["Watches"]
 
+# Queries looked at together, which takes little longer than looking at one.
+TOGETHER = 64
+
 
 class Watches:
     """The alarms of a router: on the features of queries and on feedback, for one snapshot; safe for many threads.
@@ -23,6 +26,7 @@ class Watches:
 
     def __init__(self, snapshot: Snapshot, price: Price, *, rate: float = 0.01, seed: int = 0) -> None:
         self._lock = threading.Lock()
+        self._waiting: list[Decision] = []
         self._features = None
         if snapshot.near is not None:
             features = snapshot.profile.feature_sets[str(snapshot.guide.extractor)][snapshot.near.rows]
@@ -45,10 +49,17 @@ class Watches:
         """Queries came."""
         if self._features is None or not decisions or decisions[0].features.size == 0:
             return
-        features = np.stack([decision.features for decision in decisions])
-        distances = np.array([decision.distances[0] for decision in decisions])
         with self._lock:
-            self._features.update(features, distances)
+            self._waiting += decisions
+            if len(self._waiting) >= TOGETHER:
+                self._look()
+
+    def _look(self) -> None:
+        """Look at the queries that wait, in their order; the lock is held."""
+        waiting, self._waiting = self._waiting, []
+        if self._features is not None and waiting:
+            features = np.stack([decision.features for decision in waiting])
+            self._features.update(features, np.array([decision.distances[0] for decision in waiting]))
 
     def heard(self, decision: Decision, success: float) -> None:
         """The truth about an answer came."""
@@ -60,6 +71,7 @@ class Watches:
     def alarms(self) -> list[Alarm]:
         """What is up now."""
         with self._lock:
+            self._look()
             found = [watch.alarm for watch in (self._features, self._feedback) if watch is not None]
         return [alarm for alarm in found if alarm is not None]
 
@@ -67,11 +79,13 @@ class Watches:
         """The evidence for a change by now; an alarm is raised where it passes 1 / rate."""
         watches = {"features": self._features, "feedback": self._feedback}
         with self._lock:
+            self._look()
             return {name: float(watch.evidence) for name, watch in watches.items() if watch is not None}
 
     def reset(self) -> None:
         """Take down the alarms and start anew."""
         with self._lock:
+            self._waiting = []
             for watch in (self._features, self._feedback):
                 if watch is not None:
                     watch.reset()
