@@ -183,6 +183,30 @@ def test_a_service_that_had_keys_stays_shut(tmp_path: Path) -> None:
         refusal(client.get("/v1/budget"), 401, "unauthenticated")
 
 
+def test_a_key_that_goes_before_anybody_asked(tmp_path: Path) -> None:
+    """A service that began with a key stays shut, even if nobody had shown it yet."""
+    file = KeyFile(tmp_path)
+    file.add("app", scopes=["route"])
+    with world.served(world.service(tmp_path, with_pool=False)) as client:
+        file.remove("app")
+        time.sleep(1.5)
+        refusal(client.get("/v1/budget"), 401, "unauthenticated")
+
+
+def test_a_file_of_keys_that_cannot_be_read_for_a_while(tmp_path: Path) -> None:
+    """The keys known before count meanwhile; afterwards those count that the file holds."""
+    file = KeyFile(tmp_path)
+    token = file.add("app", scopes=["read"])
+    with world.served(world.service(tmp_path, with_pool=False)) as client:
+        file.path.unlink()
+        file.path.symlink_to(file.path)  # leads nowhere
+        time.sleep(1.5)
+        assert client.get("/v1/budget", headers=show(token)).status_code == 200
+        file.path.unlink()
+        KeyFile(tmp_path).add("other", scopes=["read"])
+        until(lambda: client.get("/v1/budget", headers=show(token)).status_code == 401)
+
+
 def test_web_pages_do_not_reach_an_open_service(open_service: httpx.Client) -> None:
     """A page that has its own name lead to this machine is refused, as is a form that needs no permission."""
     for host in ("evil.example", "evil.example:8080", "127.evil.example"):

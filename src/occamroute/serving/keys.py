@@ -129,6 +129,8 @@ class KeyFile:
             about = self.path.stat()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StorageError(self.path, (error.strerror or "it cannot be opened").lower()) from None
         return about.st_mtime_ns, about.st_size, about.st_ino
 
 

@@ -66,7 +66,7 @@ class Service:
         self.ready = False
         self.decider: Decider
         self._caps: dict[str, str] = {}
-        self._had_keys = self._prepared = False
+        self._had_keys, self._prepared = len(self.keys) > 0, False
         self._waiters = Crew(WAITERS, name="occamroute-wait")
         self._heavy = Crew(1, name="occamroute-heavy")
         self._heavy_waiting = 0
@@ -80,8 +80,7 @@ class Service:
     @property
     def open(self) -> bool:
         """Whether anybody on this machine may ask, since there is no key; one that goes opens nothing again."""
-        self._had_keys = self._had_keys or len(self.keys) > 0
-        return self.loopback and not self._had_keys
+        return self.loopback and not self._had_keys and not len(self.keys)
 
     def prepare(self) -> None:
         """Have kernels compiled, and the caps of clients in the ledger."""
@@ -175,4 +174,5 @@ class Service:
     def _look_at_keys(self) -> None:
         if self.key_file is not None:
             self.key_file.refresh()
+            self._had_keys = self._had_keys or len(self.keys) > 0
             self._set_caps()
