@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import httpx
@@ -20,6 +22,11 @@ import pytest
 
 import occamroute as oc
 from occamroute.cli import main
+from occamroute.serving.gate import Gate
+from occamroute.serving.limits import Limits
+from occamroute.serving.metrics import Metrics
+from occamroute.serving.running import listening
+from occamroute.serving.service import Service
 from serving import world
 
 Refused: TypeAlias = Callable[..., tuple[int, str]]
@@ -161,6 +168,45 @@ def test_what_it_does_not_start_with(refused: Refused, more: tuple[Any, ...], st
     assert code == status, said
     assert sentence in said
     assert len(said.splitlines()) == 1
+
+
+def test_two_that_bind_before_either_listens(refused: Refused, tmp_path: Path) -> None:
+    """The one that is late says so in one sentence, too."""
+    with listening("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        prepare = Service.prepare
+
+        def overtaken(service: Service) -> None:
+            other.listen()
+            prepare(service)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Service, "prepare", overtaken)
+            status, said = refused("--budget", 100, "--arrivals", 1000, "--port", port)
+    assert (status, said) == (2, f"occamroute: cannot listen on 127.0.0.1:{port}: address already in use.\n")
+
+
+def test_what_outlasts_the_end_hears_so() -> None:
+    """A request that is called off when the service stops gets a problem, like everybody."""
+    sent: list[Any] = []
+
+    async def endless(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def called_off() -> None:
+        service: Any = SimpleNamespace(in_flight=0, limits=Limits(), metrics=Metrics())
+        scope = {"type": "http", "method": "POST", "path": "/v1/classify"}
+        asked = asyncio.create_task(Gate(endless, service, {})(scope, endless, send))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        asked.cancel()
+        await asked
+
+    asyncio.run(called_off())
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["code"] == "not_ready"
 
 
 def test_the_password_of_a_ledger_is_not_shown(refused: Refused) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import traceback
@@ -51,6 +52,10 @@ class Gate:
                 await send_problem(ProblemError("overloaded", retry_after=1), scope, counted)
                 return
             await (lean or self._app)(scope, receive, counted)
+        except asyncio.CancelledError:
+            # The server does so to whatever outlasts its patience when it stops.
+            if not status:
+                await send_problem(ProblemError("not_ready", retry_after=1), scope, counted)
         except Exception as error:  # noqa: BLE001  # the last place where it can be told
             problem = problem_for(error) or ProblemError("internal")
             if status != 500 and (status or problem.code == "internal"):

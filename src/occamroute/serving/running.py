@@ -83,6 +83,7 @@ def run(
     with _state_of_its_own(options.state), listening(options.host, options.port) as listener:
         service = service_from(profile, pool, options)
         service.prepare()
+        _listen(listener, options)
         config = uvicorn.Config(
             create_app(service),
             http="httptools",
@@ -158,6 +159,14 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         except OSError as error:
             raise _no_listening(host, port, error) from None
         yield listener
+
+
+def _listen(listener: socket.socket, options: Options) -> None:
+    """Two may bind to one port while neither listens; the server would not say that it is the late one."""
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _no_listening(options.host, options.port, error) from None
 
 
 def _no_listening(host: str, port: int, error: OSError) -> InvalidInputError:
