@@ -126,7 +126,14 @@ def test_openai_clients(open_service: httpx.Client) -> None:
     assert events[-1] == "[DONE]"
     deltas = [json.loads(event)["choices"][0]["delta"] for event in events[:-1]]
     assert "".join(delta.get("content", "") for delta in deltas) == label
-    assert open_service.get("/v1/models").json()["data"][0]["id"] == "occam-auto"
+    wanted = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    stream = open_service.post("/v1/chat/completions", json=wanted)
+    chunks = [json.loads(line.removeprefix("data: ")) for line in stream.text.splitlines()[:-2] if line]
+    assert [chunk["usage"] for chunk in chunks] == [None, None, reply.json()["usage"]]
+    assert chunks[-1]["choices"] == []
+    (model,) = open_service.get("/v1/models").json()["data"]
+    assert model == open_service.get("/v1/models/occam-auto").json()
+    assert model["id"] == "occam-auto"
     parts = [{"type": "text", "text": query}]
     again = open_service.post("/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": parts}]})
     assert again.json()["choices"][0]["message"]["content"] == label
@@ -140,6 +147,8 @@ def test_openai_clients_are_refused_in_their_words(open_service: httpx.Client) -
     image = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/cat.png"}}]
     body = {"model": "occam-auto", "messages": [{"role": "user", "content": image}]}
     refusal(open_service.post("/v1/chat/completions", json=body), 422, "invalid_request")
+    several = {"model": "occam-auto", "n": 2, "messages": [{"role": "user", "content": "hello"}]}
+    refusal(open_service.post("/v1/chat/completions", json=several), 422, "invalid_request")
     body["messages"] = [{"role": "system", "content": "hello"}]
     refusal(open_service.post("/v1/chat/completions", json=body), 422, "invalid_request")
 
@@ -163,9 +172,11 @@ def test_kserve_clients(open_service: httpx.Client) -> None:
     """Tensors in, tensors out; what does not fit is refused in the protocol's words, too."""
     about = open_service.get("/v2/models/occam-auto").json()
     assert about["inputs"] == [{"name": "query", "datatype": "BYTES", "shape": [-1]}]
+    assert "versions" not in about  # none can be asked for
     assert open_service.get("/v2").json()["name"] == "occamroute"
-    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/occam-auto/ready"):
-        assert open_service.get(path).status_code == 200
+    assert open_service.get("/v2/health/live").json() == {"live": True}
+    assert open_service.get("/v2/health/ready").json() == {"ready": True}
+    assert open_service.get("/v2/models/occam-auto/ready").json() == {"name": "occam-auto", "ready": True}
     texts = [world.text(number) for number in (4500, 4501)]
     tensor: dict[str, Any] = {"name": "query", "shape": [2, 1], "datatype": "BYTES", "data": texts}
     reply = open_service.post("/v2/models/occam-auto/infer", json={"id": "7", "inputs": [tensor]}).json()
@@ -173,7 +184,14 @@ def test_kserve_clients(open_service: httpx.Client) -> None:
     outputs = {one["name"]: one for one in reply["outputs"]}
     assert outputs["probabilities"]["shape"] == [2, 3]
     assert len(outputs["label"]["data"]) == 2
-    for change in ({"shape": [3]}, {"datatype": "FP32"}, {"shape": [1, 2]}, {"shape": [1000], "data": ["a"] * 1000}):
+    nested = {"inputs": [tensor | {"data": [[text] for text in texts]}], "outputs": [{"name": "label"}]}
+    again = open_service.post("/v2/models/occam-auto/infer", json=nested).json()
+    assert again == {"model_name": "occam-auto", "outputs": [outputs["label"]]}
+    unknown = {"inputs": [tensor], "outputs": [{"name": "nothing"}]}
+    refusal(open_service.post("/v2/models/occam-auto/infer", json=unknown), 422, "invalid_request")
+    changes: list[dict[str, Any]] = [{"shape": [3]}, {"datatype": "FP32"}, {"shape": [1, 2]}]
+    changes += [{"shape": [1000], "data": ["a"] * 1000}, {"data": [texts, []]}, {"shape": [2], "data": [["a"], ["b"]]}]
+    for change in changes:
         bad = open_service.post("/v2/models/occam-auto/infer", json={"inputs": [tensor | change]})
         assert refusal(bad, 422, "invalid_request")["error"]
 

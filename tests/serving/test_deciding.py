@@ -73,6 +73,10 @@ def test_holding_and_settling(tmp_path: Path) -> None:
             assert reply.status_code == 200, reply.text
         balance = client.get("/v1/budget").json()
         assert (balance["held"], balance["spent"], balance["available"]) == ("0", "0.05", "199.95")
+        made = client.post("/v1/route", json={"features": FEATURES, "hold": True}).json()
+        reply = client.post("/v1/settle", json={"decision": made["decision"], "cost": 1e-15})
+        assert reply.json()["cost"] == "0.000000001"  # as the ledger counts
+        assert client.get("/v1/budget").json()["spent"] == "0.050000001"
         advice = client.post("/v1/route", json={"features": FEATURES}).json()
         refusal(client.post("/v1/settle", json={"decision": advice["decision"], "cost": 1}), 404, "unknown_decision")
         refusal(client.post("/v1/settle", json={"decision": "0" * 28, "cost": 1}), 404, "unknown_decision")
@@ -229,17 +233,58 @@ def test_requests_that_are_refused(open_service: httpx.Client) -> None:
         b"[" * 100_000,
         b'{"a":' * 50_000,
         b'{"query": "\\ud800", "features": null}',
+        b'{"query": "\xed\xa0\x80", "features": null}',
+        '{"query": "\\ud800", "features": null}'.encode("utf-16"),
         b'{"cost": ' + b"9" * 10_000 + b"}",
         b"\x00" * 100,
         b"",
     ],
-    ids=["deep lists", "deep objects", "half a character", "a long number", "zeros", "nothing"],
+    ids=[
+        "deep lists",
+        "deep objects",
+        "half a character",
+        "half a character in bytes",
+        "UTF-16",
+        "a long number",
+        "zeros",
+        "nothing",
+    ],
 )
 def test_bodies_made_to_hurt(open_service: httpx.Client, path: str, body: bytes) -> None:
     """They are refused like any other, and the service lives on."""
     reply = open_service.post(path, content=body, headers={"content-type": "application/json"})
     assert reply.status_code in (400, 422), reply.text
     assert reply.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "entry", "end"),
+    [
+        ("/v1/route", '{"features": [', '""', "]}"),
+        ("/v1/classify", '{"query": [', "null", "]}"),
+        ("/v1/plan", '{"budget": 1, "features": [[', '""', "]]}"),
+        ("/v1/chat/completions", '{"model": "occam-auto", "messages": [', "{}", "]}"),
+        (
+            "/v2/models/occam-auto/infer",
+            '{"inputs": [{"name": "query", "shape": [1], "datatype": "BYTES", "data": [',
+            "{}",
+            "]}]}",
+        ),
+    ],
+    ids=["route", "classify", "plan", "chat", "infer"],
+)
+def test_many_errors_are_not_gathered(open_service: httpx.Client, path: str, start: str, entry: str, end: str) -> None:
+    """A list that is wrong from its first entry on is not read to its end: that would keep everybody waiting."""
+    body = start + ",".join([entry] * 100_000) + end
+    reply = open_service.post(path, content=body, headers={"content-type": "application/json"})
+    assert len(refusal(reply, 422, "invalid_request")["errors"]) < 10
+
+
+def test_many_tiny_rows_are_not_read(open_service: httpx.Client) -> None:
+    """A plan for far too many queries is refused by their number alone."""
+    body = b'{"budget": 1, "features": [' + b"[]," * 20_002 + b"[]]}"
+    reply = open_service.post("/v1/plan", content=body, headers={"content-type": "application/json"})
+    assert "plan in parts" in refusal(reply, 422, "invalid_request")["detail"]
 
 
 def test_a_body_that_never_comes(tmp_path: Path) -> None:

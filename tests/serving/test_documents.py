@@ -75,6 +75,8 @@ def test_the_document_is_complete(client: httpx.Client) -> None:
         assert set(found["responses"]) == {"200", *statuses}
         for status in statuses:
             assert list(found["responses"][status]["content"]) == ["application/problem+json"]
+        for reply in found["responses"].values():
+            assert all(set(about) <= {"schema"} for about in reply["content"].values())  # 3.1 knows no itemSchema
     schemas = document["components"]["schemas"]
     assert schemas["RouteRequest"]["properties"]["features"]["minItems"] == 3
     assert schemas["Row"]["properties"]["success"]["required"] == ["small", "large"]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import Header
 
 from occamroute.errors import BudgetExceededError, InvalidInputError
+from occamroute.serving.bodies import written
 from occamroute.serving.operations import Call
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import Form
@@ -60,6 +61,6 @@ def headers_of(answered: Answered) -> dict[str, str]:
     """Who answered, for how much, by which decision."""
     return {
         "x-occam-model": quote(answered.classifier, safe=" !#$&'()*+,-./:;<=>?@[]^_`{|}~"),
-        "x-occam-cost": str(answered.cost),
+        "x-occam-cost": written(answered.cost),
         "x-occam-decision": answered.decision.id,
     }

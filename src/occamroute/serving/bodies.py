@@ -16,6 +16,7 @@ from occamroute._money import money_from_text
 from occamroute.serving.queries import numbers, unpacked, unpacked_bytes
 
 __all__ = [
+    "FIRST",
     "AddClassifierRequest",
     "AddRowsRequest",
     "Alarms",
@@ -28,6 +29,7 @@ __all__ = [
     "FeedbackAnswer",
     "Frontier",
     "LabelRequest",
+    "Numbers",
     "PlanAnswer",
     "PlanRequest",
     "Receipt",
@@ -36,9 +38,11 @@ __all__ = [
     "SettleAnswer",
     "SettleRequest",
     "SuccessRequest",
+    "Whole",
     "amount",
     "feature_array",
     "query_value",
+    "written",
 ]
 
 DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,12})?$"
@@ -46,6 +50,8 @@ DECISION = r"^[0-9a-f]{28}$"
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # No float32 is farther from 0.
 LARGEST = 3e38
+# Of a list only the first error is told: to gather a million of them takes minutes, and the event loop with it.
+FIRST = Field(fail_fast=True)
 
 
 class Strict(BaseModel):
@@ -93,7 +99,8 @@ class PackedBytes(Strict):
     base64: str = Field(pattern=BASE64)
 
 
-Features = list[Number] | Packed32 | Packed64
+Numbers = Annotated[list[Number], FIRST]
+Features = Numbers | Packed32 | Packed64
 
 
 class RouteRequest(Strict):
@@ -123,7 +130,7 @@ class SettleRequest(Strict):
 
 
 class SettleAnswer(Given):
-    """What was written into the ledger."""
+    """What is written into the ledger, if it is the first settlement."""
 
     decision: str
     cost: Money
@@ -132,7 +139,7 @@ class SettleAnswer(Given):
 class ClassifyRequest(Strict):
     """A query to answer."""
 
-    query: str | list[Number] | Packed32 | Packed64 | PackedBytes
+    query: str | Numbers | Packed32 | Packed64 | PackedBytes
     features: Features | None = Field(None, description="Features that were paid for elsewhere.")
 
 
@@ -159,7 +166,7 @@ class ClassifyAnswer(Given):
 class PlanRequest(Strict):
     """Many queries to decide about together, within one budget."""
 
-    features: list[list[Number]] | Packed32 | Packed64 | None = Field(
+    features: Annotated[list[Numbers], FIRST] | Packed32 | Packed64 | None = Field(
         None, description="A row of features for each query; packed rows follow one another."
     )
     queries: Whole | None = Field(None, ge=1, description="Their number, where no features are looked at.")
@@ -249,7 +256,7 @@ class Row(Strict):
     """A labelled query: what each classifier did on it."""
 
     id: Name | None = Field(None, description="By default a hash of the features; one that is known is replaced.")
-    features: list[Number] | dict[str, list[Number]]
+    features: Numbers | dict[str, Numbers]
     success: dict[str, Share]
     label: str | Whole | None = None
     group: str | Whole | None = None
@@ -258,7 +265,7 @@ class Row(Strict):
 class AddRowsRequest(Strict):
     """Labelled rows to add."""
 
-    rows: list[Row] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1, fail_fast=True)
 
 
 class AddClassifierRequest(Strict):
@@ -266,7 +273,7 @@ class AddClassifierRequest(Strict):
 
     name: Name
     cost: Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e9)]
-    success: list[Share] | dict[str, Share]
+    success: Annotated[list[Share], FIRST] | dict[str, Share]
 
 
 class Changed(Given):
@@ -297,6 +304,11 @@ class Alarms(Given):
 def amount(given: str | float) -> Decimal:
     """An amount exactly; a float means the shortest decimal that prints it."""
     return money_from_text(str(given), "cost")
+
+
+def written(given: Decimal) -> str:
+    """An amount as requests may give it, too: never with an exponent, as Python writes small ones."""
+    return f"{given:f}"
 
 
 def feature_array(given: list[float] | Packed32 | Packed64 | None) -> npt.NDArray[np.floating[Any]] | None:

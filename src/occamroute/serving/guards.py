@@ -67,7 +67,7 @@ class Guard:
         if body is None:
             return  # the caller hung up
         if self._lean is None:
-            _refuse_half_characters(body)
+            _refuse_other_texts(body)
             await self._inner(connection, _again(body, receive), send)
         else:
             await _send(send, await self._lean(service, caller, body))
@@ -94,13 +94,12 @@ async def _read(receive: Receive, length: bytes | None, limit: int, seconds: flo
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _refuse_half_characters(body: bytes) -> None:
-    """Python's own reader lets half of a surrogate pair pass, which no file and no database takes."""
-    if b"\\u" in body:
-        try:
-            from_json(body)
-        except ValueError:
-            raise ProblemError("malformed_request") from None
+def _refuse_other_texts(body: bytes) -> None:
+    """Python's own reader lets UTF-16 pass, and halves of surrogate pairs, which no file and no database takes."""
+    try:
+        from_json(body)
+    except ValueError:
+        raise ProblemError("malformed_request") from None
 
 
 def _too_large(limit: int) -> ProblemError:

@@ -19,7 +19,6 @@ from occamroute.serving.service import Service
 
 __all__ = ["Asks", "Call", "Operation", "Uses"]
 
-EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 WITH_BODY = ("malformed_request", "too_slow", "too_large", "unsupported_media_type", "invalid_request")
 
 
@@ -64,7 +63,7 @@ class Operation:
             summary=self.summary,
             tags=[self.family],
             response_model=self.gives,
-            response_class=JSONResponse if self.media == "application/json" else _typed(self.media or None),
+            response_class=JSONResponse if self.media == "application/json" else _typed(self.media),
             responses=self._documented(),
             operation_id=_operation_id(self.method, self.path),
             openapi_extra={"x-scope": self.scope} if self.guarded else None,
@@ -89,7 +88,7 @@ class Operation:
             )
             entry["description"] += ("\n\n" if entry["description"] else "") + f"`{code}`: {CODES[code].title}"
         if self.streams:
-            found[200] = {"content": {"text/event-stream": {"itemSchema": EVENT}}}
+            found[200] = {"content": {"text/event-stream": {}}}
         return found
 
 
@@ -131,7 +130,7 @@ def _declared(takes: type[BaseModel] | None, lean: Lean | None) -> Callable[...,
     return declared
 
 
-def _typed(media: str | None) -> type[Response]:
+def _typed(media: str) -> type[Response]:
     return type("TypedResponse", (Response,), {"media_type": media})
 
 

@@ -103,7 +103,7 @@ class ProblemError(Exception):
         }
         if self.errors:
             body["errors"] = self.errors
-        if path.startswith("/v2/"):
+        if path == "/v2" or path.startswith("/v2/"):
             body["error"] = self.detail
         elif path.startswith(("/v1/chat/", "/v1/models")):
             body["error"] = {"message": self.detail, "type": self.code, "code": self.code, "param": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from occamroute.serving.answers import PROBLEMS, IdempotencyKey, classified, headers_of
-from occamroute.serving.bodies import CallMade, ClassifyAnswer, ClassifyRequest, feature_array, query_value
+from occamroute.serving.bodies import CallMade, ClassifyAnswer, ClassifyRequest, feature_array, query_value, written
 from occamroute.serving.operations import Asks, Operation
 
 __all__ = ["OPERATIONS"]
@@ -24,9 +24,9 @@ async def classify(
         probabilities=dict(zip(classes, answered.probabilities.tolist(), strict=True)),
         classifier=answered.classifier,
         decision=answered.decision.id,
-        cost=str(answered.cost),
+        cost=written(answered.cost),
         calls=[
-            CallMade(classifier=one.name, outcome=one.outcome, cost=str(one.cost), seconds=one.seconds)
+            CallMade(classifier=one.name, outcome=one.outcome, cost=written(one.cost), seconds=one.seconds)
             for one in answered.calls
         ],
     )

@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 
 from occamroute.errors import BudgetExceededError, UnknownNameError
+from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.routing.decisions import Decision
 from occamroute.serving.admission import Caller
 from occamroute.serving.bodies import (
@@ -17,6 +18,7 @@ from occamroute.serving.bodies import (
     SettleRequest,
     amount,
     feature_array,
+    written,
 )
 from occamroute.serving.operations import Asks, Operation
 from occamroute.serving.parsing import parsed
@@ -45,7 +47,7 @@ async def route(service: Service, caller: Caller, content: bytes) -> bytes:
 def _decision_text(decision: Decision, *, held: bool) -> bytes:
     success = float(decision.success[decision.choice])
     return (
-        f'{{"decision":"{decision.id}","classifier":{_quoted(decision.name)},"cost":"{decision.cost}",'
+        f'{{"decision":"{decision.id}","classifier":{_quoted(decision.name)},"cost":"{decision.cost:f}",'
         f'"success":{success!r},"reason":"{decision.reason}","held":{"true" if held else "false"}}}'
     ).encode()
 
@@ -58,12 +60,12 @@ def _quoted(name: str) -> str:
 async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
     """Say what a decision whose cost was held really cost."""
     decision = await call.service.owned(body.decision, call.caller)
-    cost = amount(body.cost)
+    cost = amount_of(rounded_up(amount(body.cost)))
     try:
         await call.service.wait(call.service.router.settle, decision, cost)
     except UnknownNameError:
         raise ProblemError("unknown_decision", "the cost of this decision was not held.") from None
-    return SettleAnswer(decision=decision.id, cost=str(cost))
+    return SettleAnswer(decision=decision.id, cost=written(cost))
 
 
 async def plan(service: Service, caller: Caller, content: bytes) -> bytes:

@@ -7,13 +7,13 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from fastapi import Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError
 from occamroute.serving.answers import MODEL, PROBLEMS, classified
-from occamroute.serving.bodies import Given, Number, Whole
+from occamroute.serving.bodies import FIRST, Given, Numbers, Whole, written
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import Form
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS"]
 
 TEXTS, INPUT = "BYTES", "query"
+OUTPUTS = ("label", "probabilities", "classifier", "cost", "decision")
 
 
 class Lenient(BaseModel):
@@ -32,13 +33,25 @@ class Lenient(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
+# A tensor is one list, or lists in lists as its shape says.
+Flat = Annotated[list[str], FIRST] | Numbers
+Rows = Annotated[list[Flat], FIRST]
+Tables = Annotated[list[Rows], FIRST]
+
+
 class InputTensor(Lenient):
     """Queries: n texts (BYTES), or n rows of numbers."""
 
     name: str
     shape: list[Annotated[Whole, Field(ge=1, le=10_000_000)]] = Field(min_length=1, max_length=4)
     datatype: Literal["BYTES", "FP32", "FP64", "INT32", "INT64"]
-    data: list[str] | list[Number] | list[list[Number]] = Field(min_length=1)
+    data: Flat | Rows | Tables | Annotated[list[Tables], FIRST] = Field(min_length=1)
+
+
+class OutputWanted(Lenient):
+    """A tensor to answer with."""
+
+    name: Literal["label", "probabilities", "classifier", "cost", "decision"]
 
 
 class InferRequest(Lenient):
@@ -46,6 +59,7 @@ class InferRequest(Lenient):
 
     id: str | None = Field(None, max_length=200)
     inputs: list[InputTensor] = Field(min_length=1, max_length=1)
+    outputs: list[OutputWanted] = Field([], fail_fast=True, description="Which tensors to answer with; by default all.")
 
 
 class OutputTensor(Given):
@@ -61,8 +75,7 @@ class InferAnswer(Given):
     """Labels, probabilities (n, classes), and who answered each query for how much."""
 
     model_name: str
-    model_version: str
-    id: str | None = None
+    id: str | None = Field(None, description="That of the request, where it had one.")
     outputs: list[OutputTensor]
 
 
@@ -78,10 +91,27 @@ class ModelAbout(Given):
     """The model in the words of the protocol."""
 
     name: str
-    versions: list[str]
     platform: str
     inputs: list[TensorAbout]
     outputs: list[TensorAbout]
+
+
+class Live(Given):
+    """That the process answers."""
+
+    live: Literal[True]
+
+
+class Ready(Given):
+    """That requests may be sent."""
+
+    ready: Literal[True]
+
+
+class ModelReady(Ready):
+    """That the model may be asked."""
+
+    name: str
 
 
 class ServerAbout(Given):
@@ -92,7 +122,7 @@ class ServerAbout(Given):
     extensions: list[str]
 
 
-async def infer(body: InferRequest, call: Asks) -> InferAnswer:
+async def infer(body: InferRequest, call: Asks) -> JSONResponse:
     """Answer every query of a tensor; one that finds no answer fails the request, what it had cost is spent."""
     tensor = body.inputs[0]
     form, queries = _queries(tensor, call.service.limits.tensors)
@@ -100,12 +130,10 @@ async def infer(body: InferRequest, call: Asks) -> InferAnswer:
     failed = next((one for one in answers if isinstance(one, BaseException)), None)
     if failed is not None:
         raise failed
-    return InferAnswer(
-        model_name=MODEL,
-        model_version=__version__,
-        id=body.id,
-        outputs=_outputs(answers, call.service.classes),  # type: ignore[arg-type]
-    )
+    wanted = {one.name for one in body.outputs} or OUTPUTS
+    outputs = [one for one in _outputs(answers, call.service.classes) if one.name in wanted]  # type: ignore[arg-type]
+    made = InferAnswer(model_name=MODEL, id=body.id, outputs=outputs)
+    return JSONResponse(made.model_dump(exclude_none=True))
 
 
 async def model(service: Uses) -> ModelAbout:
@@ -114,7 +142,6 @@ async def model(service: Uses) -> ModelAbout:
     texts = "text" in service.forms
     return ModelAbout(
         name=MODEL,
-        versions=[__version__],
         platform="occamroute",
         inputs=[TensorAbout(name=INPUT, datatype=TEXTS if texts else "FP64", shape=[-1] if texts else [-1, -1])],
         outputs=[
@@ -132,16 +159,22 @@ async def server(service: Uses) -> ServerAbout:
     return ServerAbout(name="occamroute", version=__version__, extensions=[])
 
 
-async def live() -> Response:
+async def live() -> Live:
     """Whether the process answers."""
-    return Response(status_code=200)
+    return Live(live=True)
 
 
-async def ready(service: Uses) -> Response:
+async def ready(service: Uses) -> Ready:
     """Whether requests may be sent."""
     if not service.ready:
         raise ProblemError("not_ready", retry_after=1)
-    return Response(status_code=200)
+    return Ready(ready=True)
+
+
+async def model_ready(service: Uses) -> ModelReady:
+    """Whether the model may be asked."""
+    await ready(service)
+    return ModelReady(name=MODEL, ready=True)
 
 
 def _queries(tensor: InputTensor, most: int) -> tuple[Form, list[Any]]:
@@ -149,7 +182,7 @@ def _queries(tensor: InputTensor, most: int) -> tuple[Form, list[Any]]:
     if rows > most:
         raise InvalidInputError(f"a request answers at most {most} queries, got {rows}.")
     texts = tensor.datatype == TEXTS
-    flat = [value for part in tensor.data for value in (part if isinstance(part, list) else [part])]
+    flat = _flat(tensor.data, tensor.shape)
     if len(flat) != math.prod(tensor.shape) or any(isinstance(value, str) is not texts for value in flat):
         raise InvalidInputError(
             f"data must be {math.prod(tensor.shape)} values of {tensor.datatype}, as the shape says."
@@ -161,12 +194,23 @@ def _queries(tensor: InputTensor, most: int) -> tuple[Form, list[Any]]:
     return "numbers", list(np.array(flat, np.float64).reshape(tensor.shape if len(tensor.shape) > 1 else (rows, 1)))
 
 
+def _flat(data: list[Any], shape: list[int]) -> list[Any]:
+    """The values of a tensor in one row; none where lists in lists are not as the shape says."""
+    if not any(isinstance(part, list) for part in data):
+        return data
+    if len(data) != shape[0] or len(shape) == 1:
+        return []
+    parts = [_flat(part, shape[1:]) for part in data if isinstance(part, list)]
+    fits = len(parts) == len(data) and all(len(part) == math.prod(shape[1:]) for part in parts)
+    return [value for part in parts for value in part] if fits else []
+
+
 def _outputs(answers: list[Answered], classes: tuple[str, ...]) -> list[OutputTensor]:
     rows = len(answers)
     columns = {
         "label": [one.label for one in answers],
         "classifier": [one.classifier for one in answers],
-        "cost": [str(one.cost) for one in answers],
+        "cost": [written(one.cost) for one in answers],
         "decision": [one.decision.id for one in answers],
     }
     table = [float(value) for one in answers for value in one.probabilities]
@@ -186,15 +230,15 @@ OPERATIONS = (
     ),
     Operation(
         "GET", f"/v2/models/{MODEL}/ready", "Whether the model may be asked",
-        endpoint=ready, guarded=False, media="", family="health", problems=("not_ready",),
+        endpoint=model_ready, gives=ModelReady, guarded=False, family="health", problems=("not_ready",),
     ),
     Operation("GET", "/v2", "Who this is", endpoint=server, gives=ServerAbout, family="answering"),
     Operation(
         "GET", "/v2/health/live", "Whether the process answers",
-        endpoint=live, guarded=False, media="", family="health",
+        endpoint=live, gives=Live, guarded=False, family="health",
     ),
     Operation(
         "GET", "/v2/health/ready", "Whether requests may be sent",
-        endpoint=ready, guarded=False, media="", family="health", problems=("not_ready",),
+        endpoint=ready, gives=Ready, guarded=False, family="health", problems=("not_ready",),
     ),
 )  # fmt: skip

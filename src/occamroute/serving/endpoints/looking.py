@@ -21,6 +21,7 @@ from occamroute.serving.bodies import (
     LabelRequest,
     Receipt,
     SuccessRequest,
+    written,
 )
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
@@ -58,7 +59,7 @@ async def budget(
 ) -> Budget:
     """How the budget stands."""
     balance = await service.wait(service.router.ledger.balance, client)
-    amounts = {name: str(getattr(balance, name)) for name in ("cap", "held", "spent", "available")}
+    amounts = {name: written(getattr(balance, name)) for name in ("cap", "held", "spent", "available")}
     return Budget(**amounts, since=balance.since, until=balance.until, now=balance.now, client=client)
 
 
