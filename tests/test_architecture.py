@@ -31,7 +31,7 @@ ORDER: list[set[str]] = [
     {"tables", "data_files"},
     {"pool"},
     {"storage", "charts", "ledger"},
-    {"_money"},
+    {"_money", "_intervals"},
     {"_arrays", "_compiled", "_optional"},
     {"errors", "_version"},
 ]

@@ -44,7 +44,10 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """Who answered each query, what that cost exactly, and whether it was right (``outcome``, (N,))."""
+    """Who answered each query, what that cost exactly, and whether it was right (``outcome``, (N,)).
+
+    ``estimated`` (N,) is how likely that was thought to be, where a method promises something for each query.
+    """
 
     choice: IntArray
     cost: Fraction
@@ -54,6 +57,7 @@ class Answered:
     expected_accuracy: float | None = None
     accuracy_interval: tuple[float, float] | None = None
     gap: float | None = None
+    estimated: FloatArray | None = field(default=None, repr=False)
 
 
 # What a method does at a budget; raises BudgetTooSmallError where it can do nothing.
@@ -204,9 +208,12 @@ def _auto(combine: bool) -> Callable[[Setting], Method]:
 
         def answer(budget: Fraction) -> Answered:
             plan = planner.plan(features, budget=budget, costs=setting.costs)
+            mixed = plan.made_from["estimator"] == repr(Mixture())
             return _answered(
-                plan, setting, mixed=plan.made_from["estimator"] == repr(Mixture()), chosen=_how(plan),
-                expected_accuracy=plan.expected_accuracy, accuracy_interval=plan.accuracy_interval,
+                plan, setting, mixed=mixed, chosen=_how(plan), expected_accuracy=plan.expected_accuracy,
+                accuracy_interval=plan.accuracy_interval,
+                # A mixture knows nothing of single queries.
+                estimated=None if mixed else np.clip(plan.success + plan.made_from["correction"], 0.0, 1.0),
             )  # fmt: skip
 
         return answer

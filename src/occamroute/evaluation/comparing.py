@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, generator, seed_number
+from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, exact, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.estimation.base import whole_number
 from occamroute.evaluation.baselines import Answered, Setting, checked_methods, make_method
 from occamroute.evaluation.reports import Report
+from occamroute.evaluation.scoring import decimal, score
 from occamroute.knapsack import Problem
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
@@ -28,7 +29,6 @@ DEFAULT_METHODS = (
     "single_best", "best_affordable", "mixture", "random", "forest", "forest_regularized", "sampled", "bagged",
     "auto", "oracle",
 )  # fmt: skip
-RESAMPLES = 1000
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0)
 # Where the dearest costs more than this many times the cheapest, budgets are spread logarithmically.
 WIDE = 60.0
@@ -51,8 +51,9 @@ def compare(
     ``methods`` are names, or a mapping from names of the caller's to these or to estimators; the mixture and the
     oracle always take part. ``extractor`` is whose features the baselines look at where the profile has several
     (by default the profile's own, or the cheapest); auto chooses. ``seeds`` repeats everything that draws with so
-    many seeds from ``seed`` on and averages. Differences from the ``reference`` come with paired bootstrap
-    intervals. Without ``budgets``, a range of shares of always using the dearest is taken.
+    many seeds from ``seed`` on and averages. Every measured number comes with an interval of 90 %: differences from
+    the ``reference`` and the like by paired bootstrap over the queries, accuracies by Wilson's. Without
+    ``budgets``, a range of shares of always using the dearest is taken.
     """
     named = checked_methods(methods)
     if reference not in named:
@@ -77,8 +78,9 @@ def compare(
         results[label] = _over_seeds(method, setting, seeds, steps)
         seconds[label] = time.perf_counter() - started
     if not any(results.values()):
-        raise BudgetTooSmallError(Decimal(_decimal(max(amounts))), rounded_up(_least(test)))
+        raise BudgetTooSmallError(Decimal(decimal(max(amounts))), rounded_up(_least(test)))
     dearest = int(test.mean_costs.argmax())
+    scores = score(results, setting, full, reference)
     about = {
         "version": __version__,
         "profile": profile.fingerprint,
@@ -94,10 +96,13 @@ def compare(
         "dearest_accuracy": float(test.accuracy[dearest]),
         "dearest_cost": float(rounded_up(full)),
         "accuracies": test.accuracy.tolist(),
+        "accuracy_intervals": scores.classifiers,
         "cost_shares": (test.mean_costs / (test.mean_costs.max() or 1.0)).tolist(),
+        "averages": scores.averages,
+        "calibration": scores.calibration,
         "seconds": seconds,
     }
-    return Report(_rows(results, setting, full, reference), about)
+    return Report(scores.rows, about)
 
 
 def usual_shares(profile: Profile) -> tuple[float, ...]:
@@ -212,84 +217,3 @@ def _over_seeds(method: Any, setting: Setting, seeds: int, steps: _Steps) -> dic
                 continue
         steps.finish()
     return {budget: answers for budget, answers in found.items() if answers}
-
-
-def _rows(
-    results: Mapping[str, dict[Fraction, list[Answered]]], setting: Setting, full: Fraction, reference: str
-) -> list[dict[str, Any]]:
-    rows = []
-    for budget in setting.budgets:
-        outcomes = {
-            label: np.mean([one.outcome for one in found[budget]], axis=0)
-            for label, found in results.items()
-            if budget in found
-        }
-        intervals = _intervals(outcomes, reference, setting)
-        for label, outcome in outcomes.items():
-            row = _row(label, budget, full, results[label][budget], setting)
-            if reference in outcomes:
-                row["difference"] = float((outcome - outcomes[reference]).mean())
-                row["difference_interval"] = intervals[label]
-            if "mixture" in outcomes and "oracle" in outcomes:
-                row["way_to_oracle"] = _way(outcome, outcomes["mixture"], outcomes["oracle"])
-            rows.append(row)
-    order = list(results)
-    return sorted(rows, key=lambda row: (order.index(row["method"]), row["budget"]))
-
-
-def _row(label: str, budget: Fraction, full: Fraction, answers: Sequence[Answered], setting: Setting) -> dict[str, Any]:
-    accuracies = [float(one.outcome.mean()) for one in answers]
-    first = answers[0]
-    # The highest bill among the seeds: each of them keeps the budget.
-    cost = max(one.cost for one in answers)
-    counts = np.mean([np.bincount(one.choice, minlength=len(setting.profile.names)) for one in answers], axis=0)
-    usage = [int(count) if float(count).is_integer() else float(count) for count in counts]
-    return {
-        "method": label,
-        "budget": float(budget),
-        "budget_share": float(budget / full) if full else 0.0,
-        "accuracy": float(np.mean(accuracies)),
-        "accuracy_spread": float(np.std(accuracies)),
-        "cost": float(cost),
-        "exact_cost": _decimal(cost),
-        "cost_share": float(cost / full) if full else 0.0,
-        "usage": dict(zip(setting.profile.names, usage, strict=True)),
-        "extractor": first.extractor,
-        "chosen": first.chosen,
-        "difference": None,
-        "difference_interval": None,
-        "way_to_oracle": None,
-        "expected_accuracy": first.expected_accuracy,
-        "accuracy_interval": first.accuracy_interval,
-        "gap": first.gap,
-    }
-
-
-def _decimal(amount: Fraction) -> str:
-    """An amount as a decimal with all of its digits: costs are decimals."""
-    digits = Context(prec=len(str(amount.numerator)) + amount.denominator.bit_length() + 2)
-    return f"{digits.divide(Decimal(amount.numerator), Decimal(amount.denominator)).normalize(digits):f}"
-
-
-def _way(outcome: FloatArray, mixture: FloatArray, oracle: FloatArray) -> float | None:
-    """The share of the way from the mixture to the oracle; None where there is none to go."""
-    room = float(oracle.mean() - mixture.mean())
-    return float(outcome.mean() - mixture.mean()) / room if room > 1e-12 else None
-
-
-def _intervals(outcomes: Mapping[str, FloatArray], reference: str, setting: Setting) -> dict[str, tuple[float, float]]:
-    """90 % intervals of the mean difference from the reference: queries (or their groups) drawn again and again."""
-    if reference not in outcomes:
-        return {}
-    blocks = setting.test.blocks
-    count = int(blocks.max()) + 1
-    gains = np.stack([outcome - outcomes[reference] for outcome in outcomes.values()], axis=1)
-    sums = np.stack([np.bincount(blocks, weights=column, minlength=count) for column in gains.T], axis=1)
-    sizes = np.bincount(blocks, minlength=count).astype(float)
-    random = generator(setting.seed)
-    means = []
-    for start in range(0, RESAMPLES, 50):
-        drawn = random.multinomial(count, np.full(count, 1.0 / count), size=min(50, RESAMPLES - start)).astype(float)
-        means.append((drawn @ sums) / (drawn @ sizes)[:, None])
-    low, high = np.quantile(np.concatenate(means), (0.05, 0.95), axis=0)
-    return {label: (float(low[index]), float(high[index])) for index, label in enumerate(outcomes)}

@@ -18,11 +18,19 @@ __all__ = ["REDUCTIONS", "Report"]
 # The paper's table of cost reduction against accuracy drop.
 REDUCTIONS = (0.1, 0.2, 0.4)
 TEXT = ("method", "exact_cost", "extractor", "chosen")
-INTERVALS = ("accuracy_interval", "difference_interval")
+INTERVALS = (
+    "accuracy_interval", "difference_interval", "accuracy_bounds", "dearest_difference_interval", "drop_interval",
+    "way_interval",
+)  # fmt: skip
 NUMBERS = (
     "budget", "budget_share", "accuracy", "accuracy_spread", "cost", "cost_share", "difference", "way_to_oracle",
-    "expected_accuracy", "gap",
+    "expected_accuracy", "gap", "dearest_difference",
 )  # fmt: skip
+# Columns that older files do not have.
+LATER = {
+    "dearest_difference",
+    *(f"{name}_{end}" for name in INTERVALS[2:] for end in ("low", "high")),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,11 +38,15 @@ class Report:
     """One row for each method and budget.
 
     A row (dict) has ``method``, ``budget`` and ``budget_share`` (of always using the dearest), ``accuracy`` (the
-    mean over seeds, ``accuracy_spread`` its standard deviation), ``cost`` (with ``exact_cost``, a decimal, and
-    ``cost_share``), ``usage`` by classifier, ``extractor`` and ``chosen`` (in words), ``difference`` from the
-    reference at the same budget with its ``difference_interval`` (90 %, paired bootstrap), ``way_to_oracle`` (0 at
-    the mixture, 1 at the oracle), and for auto the ``expected_accuracy`` it promised with its
-    ``accuracy_interval``. A method has no row at a budget that it cannot keep. ``about`` says what was compared.
+    mean over seeds, ``accuracy_spread`` its standard deviation) with its ``accuracy_bounds`` (90 %, Wilson's),
+    ``cost`` (with ``exact_cost``, a decimal, and ``cost_share``), ``usage`` by classifier, ``extractor`` and
+    ``chosen`` (in words), ``difference`` from the reference at the same budget with its ``difference_interval``
+    (90 %, paired bootstrap), ``dearest_difference`` from always using the dearest with its
+    ``dearest_difference_interval``, ``drop_interval`` of the share of the dearest's accuracy that is lost,
+    ``way_to_oracle`` (0 at the mixture, 1 at the oracle) with its ``way_interval``, and for auto the
+    ``expected_accuracy`` it promised with its ``accuracy_interval``. A method has no row at a budget that it cannot
+    keep. ``about`` says what was compared, and how well promises for single queries were kept (``calibration``).
+    Reports written by older versions lack some of the intervals: these are None.
     """
 
     rows: list[dict[str, Any]]
@@ -88,7 +100,8 @@ class Report:
                         {
                             "method": method, "cost_reduction": reduction, "accuracy_drop": drop,
                             "accuracy": row["accuracy"], "budget_share": row["budget_share"],
-                            "cost_share": row["cost_share"],
+                            "cost_share": row["cost_share"], "accuracy_bounds": row["accuracy_bounds"],
+                            "drop_interval": row["drop_interval"],
                         }
                     )  # fmt: skip
         return found
@@ -139,14 +152,18 @@ class Report:
         rows = []
         for index in range(len(columns["method"])):
             row: dict[str, Any] = {name: str(columns[name][index]) or None for name in TEXT}
-            row |= {name: _known(columns[name][index]) for name in NUMBERS}
+            row |= {name: _known(columns, name, index) for name in NUMBERS}
             for name in INTERVALS:
-                low, high = _known(columns[f"{name}_low"][index]), _known(columns[f"{name}_high"][index])
+                low, high = _known(columns, f"{name}_low", index), _known(columns, f"{name}_high", index)
                 row[name] = None if low is None or high is None else (low, high)
             row["usage"] = {name: float(columns[f"usage:{name}"][index]) for name in about["names"]}
             rows.append(row)
         return cls(rows, about)
 
 
-def _known(value: Any) -> float | None:
+def _known(columns: dict[str, npt.NDArray[Any]], name: str, index: int) -> float | None:
+    """A number of a row, or None where it is missing, as all of a column may be in a file of an older version."""
+    if name not in columns and name in LATER:
+        return None
+    value = columns[name][index]
     return None if np.isnan(value) else float(value)

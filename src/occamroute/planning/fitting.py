@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, feature_matrix, generator, seed_number
+from occamroute._intervals import QUANTILE
 from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
@@ -27,8 +28,6 @@ __all__ = ["Planner", "Progress", "fit", "plan"]
 Progress = Callable[[int, int], None]
 
 FEWEST_ROWS = 10
-# Normal quantile of a two-sided interval of 90 %.
-QUANTILE = 1.6448536269514722
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ def budget_chart(curves: Curves, *, title: str, dashed: Sequence[str] = ("oracle
     ]
     return line_chart(
         series, title=title, x_label="budget, as a share of always using the dearest", y_label="accuracy", log_x=True,
-        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0), names_below=True,
+        x_format=lambda x: percent(x, 0), y_format=lambda y: percent(y, 0),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, generator
+from occamroute._intervals import QUANTILE
 from occamroute._money import exact
 from occamroute.errors import BudgetTooSmallError
 from occamroute.estimation import Mixture, SampledNeighbors, make_estimator
@@ -33,8 +34,6 @@ QUICK_ROWS, QUICK_QUERIES = 800, 250
 FOREST_NUMBERS = 2_000_000
 PENALTIES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 HELD_OUT = 4000
-# Normal quantile of a two-sided interval of 90 %.
-QUANTILE = 1.6448536269514722
 
 
 @dataclass(eq=False)

@@ -59,7 +59,7 @@ def _lipschitz(bench: Bench) -> Result:
     drawn = [one for one in series if min(one.y) > 0.0]
     chart = line_chart(
         drawn, title=f"Measured error and Lipschitz bound against sample size, {bench.subject.title}", log_x=True,
-        log_y=True, x_label="size of the sample s, l∞", y_label="mean error of estimated success", names_below=True,
+        log_y=True, x_label="size of the sample s, l∞", y_label="mean error of estimated success",
     )  # fmt: skip
     return Result(
         {"lemmas-1-to-3-lipschitz-constant": table, "lemmas-1-to-3-error-bound": bounds},

@@ -144,7 +144,7 @@ def _scatter(bench: Bench, portfolio: Sequence[Row]) -> str:
     return line_chart(
         [one for one in series if len(one.x)],
         title=f"Accuracy against cost of made-up classifiers, {bench.subject.title}",
-        x_label="cost of a call", y_label="accuracy", log_x=True, y_format=lambda y: percent(y, 0), names_below=True,
+        x_label="cost of a call", y_label="accuracy", log_x=True, y_format=lambda y: percent(y, 0),
     )  # fmt: skip
 
 

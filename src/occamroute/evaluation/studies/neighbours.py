@@ -57,7 +57,7 @@ def _distance_chart(bench: Bench, rows: Sequence[Row], extractor: str) -> str:
         series.append(Series(metric, sizes, distances, points=True))
     return line_chart(
         series, title=f"Distance to the nearest neighbour against sample size, {extractor}, {bench.subject.title}",
-        x_label="size of the sample s", y_label="mean distance to the nearest neighbour", log_x=True, names_below=True,
+        x_label="size of the sample s", y_label="mean distance to the nearest neighbour", log_x=True,
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _error_chart(bench: Bench, rows: Sequence[Row], extractor: str) -> str:
         series.append(Series(name, sizes, errors, points=True))
     return line_chart(
         series, title=f"Error of the estimate against sample size, {extractor}, {bench.subject.title}", log_x=True,
-        x_label="size of a sample s, 40 samples, l∞", y_label="mean absolute error", names_below=True,
+        x_label="size of a sample s, 40 samples, l∞", y_label="mean absolute error",
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def _chart(bench: Bench, rows: Sequence[Row], known: Curves, kind: str) -> str:
     return line_chart(
         series, title=f"Accuracy against the penalty (sigma of the {kind}), {bench.subject.title}",
         x_label=f"penalty λ (sigma: spread of the {kind})", y_label="accuracy", x_ticks=places,
-        x_format=lambda x: f"{penalties[int(x)]:g}", y_format=lambda y: percent(y, 1), names_below=True,
+        x_format=lambda x: f"{penalties[int(x)]:g}", y_format=lambda y: percent(y, 1),
     )  # fmt: skip
 
 

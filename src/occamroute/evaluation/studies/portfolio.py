@@ -64,7 +64,7 @@ def _classifiers(bench: Bench) -> Result:
         [Series("one classifier for everything", shares, reached, line=False, points=True, labels=profile.names)],
         title=f"Accuracy against cost of each classifier, {bench.subject.title}",
         x_label="cost of a call, as a share of the dearest", y_label="accuracy", log_x=min(shares) > 0.0,
-        x_format=lambda x: f"{100 * x:.3g} %", y_format=lambda y: percent(y, 0), names_below=True,
+        x_format=lambda x: f"{100 * x:.3g} %", y_format=lambda y: percent(y, 0),
     )  # fmt: skip
     return Result({"figure-01a-table-1-classifiers": rows}, {"figure-01a-table-1-classifiers": chart}, finding)
 

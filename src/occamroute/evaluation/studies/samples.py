@@ -58,7 +58,7 @@ def _chart(bench: Bench, rows: Sequence[Row], known: Curves, knob: str, words: s
             ]
     return line_chart(
         series, title=f"Accuracy against {words}, {bench.subject.title}", x_label=words, y_label="accuracy",
-        y_format=lambda y: percent(y, 1), x_ticks=values, names_below=True, log_x=knob == "n_samples",
+        y_format=lambda y: percent(y, 1), x_ticks=values, log_x=knob == "n_samples",
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def _separation(bench: Bench) -> Result:
             series.append(Series(metric, middle, counts / counts.sum()))
         charts[f"figure-06-separation-{extractor}"] = line_chart(
             series, title=f"Distances between queries of different classes, {extractor}, {bench.subject.title}",
-            x_label="distance, as a share of the largest", y_label="share of the pairs", names_below=True,
+            x_label="distance, as a share of the largest", y_label="share of the pairs",
             y_format=lambda y: percent(y, 0),
         )  # fmt: skip
     return Result({"figures-05-06-separation": rows, "figure-06-distances": bins}, charts, _separation_finding(rows))

@@ -77,7 +77,7 @@ def _variance(bench: Bench) -> Result:
     ]
     chart = line_chart(
         series, title=f"Variance of the estimate against K, {bench.subject.title}", x_label="number of samples K",
-        y_label="variance of the estimate", log_x=True, log_y=True, x_ticks=counts, names_below=True,
+        y_label="variance of the estimate", log_x=True, log_y=True, x_ticks=counts,
     )  # fmt: skip
     return Result({"lemma-4-variance": table}, {"lemma-4-variance": chart}, _finding(counts, measured))
 

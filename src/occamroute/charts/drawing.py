@@ -1,0 +1,225 @@
+"""What every chart is drawn with: a canvas, scales, axes, names and text that does not cover other text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+__all__ = [
+    "COLOURS",
+    "NARROW",
+    "WIDE",
+    "Canvas",
+    "Labels",
+    "Mark",
+    "axes",
+    "colour_of",
+    "decades",
+    "legend",
+    "log_ticks",
+    "nice_ticks",
+    "picture",
+    "scale",
+    "text_width",
+]
+
+# Distinct also without colour vision (Okabe and Ito; the last two by Paul Tol).
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor", "#999933", "#882255",
+)  # fmt: skip
+# A page or a notebook gives its own ink; a picture in a file has its own, for light and for dark.
+STYLE = """
+.occam-chart { font: 13px system-ui, sans-serif; color: var(--occam-ink, #1f2933); max-width: 100%; height: auto }
+@media (prefers-color-scheme: dark) { .occam-chart { color: var(--occam-ink, #e4e7eb) } }
+"""
+LINE = 19
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The size of a picture and the margins around what is drawn in it."""
+
+    width: int = 760
+    height: int = 420
+    left: int = 66
+    right: int = 24
+    top: int = 14
+    bottom: int = 52
+
+    @property
+    def across(self) -> int:
+        """How wide the plot is."""
+        return self.width - self.left - self.right
+
+
+WIDE = Canvas()
+# For the width of a phone, so that letters keep their size.
+NARROW = Canvas(width=360, height=320, left=54, right=14)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How something is shown in the legend."""
+
+    name: str
+    colour: str
+    line: bool = False
+    point: bool = True
+    dashed: bool = False
+    band: bool = False
+
+
+def colour_of(index: int) -> str:
+    """The colour of the series with that number."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def text_width(text: str) -> float:
+    """About how wide a text is, on the safe side."""
+    return 7.0 * len(text)
+
+
+def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:
+    """Round numbers that cover the range, about ``count`` of them."""
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / max(1, count - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if power * factor >= rough * 0.999)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten within a range of positive numbers, and its ends."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inner = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    return [low, *(tick for tick in inner if low * 1.2 < tick < high / 1.2), high]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten that cover a range of positive numbers."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
+
+
+def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:
+    """From numbers between ``low`` and ``high`` to places between ``start`` and ``end``."""
+    if log:
+        plain = scale(math.log(low), math.log(high), start, end)
+        return lambda value: plain(math.log(value))
+    span = (high - low) or 1.0  # where all places are one
+    return lambda value: start + (value - low) / span * (end - start)
+
+
+def picture(body: Sequence[str], title: str, canvas: Canvas, height: float) -> str:
+    """The SVG; ``title`` is read out by screen readers."""
+    return (
+        f'<svg class="occam-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {canvas.width} {height:g}" '
+        f'width="{canvas.width}" height="{height:g}" fill="currentColor" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>{''.join(body)}</svg>"
+    )
+
+
+def axes(
+    canvas: Canvas, x_ticks: Sequence[float], y_ticks: Sequence[float], across: Callable[[float], float],
+    up: Callable[[float], float], x_format: Callable[[float], str], y_format: Callable[[float], str],
+    x_label: str, y_label: str,
+) -> str:  # fmt: skip
+    """Lines across the plot, numbers beside them, and what they are numbers of."""
+    bottom, right = canvas.height - canvas.bottom, canvas.width - canvas.right
+    parts = []
+    for tick in y_ticks:
+        y = up(tick)
+        parts.append(
+            f'<line x1="{canvas.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '
+            f'stroke-opacity=".14"/><text x="{canvas.left - 8}" y="{y + 4:.1f}" text-anchor="end">'
+            f"{escape(y_format(tick))}</text>"
+        )
+    for x, text in _apart([(across(tick), x_format(tick)) for tick in x_ticks]):
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="currentColor" '
+            f'stroke-opacity=".6"/><text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{escape(text)}</text>'
+        )
+    parts.append(
+        f'<line x1="{canvas.left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="currentColor" stroke-opacity=".6"/>'
+    )
+    middle = (canvas.left + right) / 2
+    parts.append(f'<text x="{middle:g}" y="{canvas.height - 10}" text-anchor="middle">{escape(x_label)}</text>')
+    turned = f"translate(14 {(canvas.top + bottom) / 2:g}) rotate(-90)"
+    parts.append(f'<text transform="{turned}" text-anchor="middle">{escape(y_label)}</text>')
+    return "".join(parts)
+
+
+def _apart(texts: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Those texts that do not touch the one before; the last is always there."""
+    kept: list[tuple[float, str]] = []
+    for place, text in texts:
+        while kept and abs(place - kept[-1][0]) < (text_width(text) + text_width(kept[-1][1])) / 2 + 4:
+            if (place, text) != texts[-1]:
+                break
+            kept.pop()
+        else:
+            kept.append((place, text))
+    return kept
+
+
+def legend(marks: Sequence[Mark], canvas: Canvas, top: float) -> tuple[str, float]:
+    """Names in rows below the picture, and the height that they take."""
+    parts, x, y = [], float(canvas.left), top
+    for mark in marks:
+        wide = 34 + text_width(mark.name) + 12
+        if x > canvas.left and x + wide > canvas.width:
+            x, y = float(canvas.left), y + LINE
+        if mark.band:
+            parts.append(
+                f'<rect x="{x:g}" y="{y - 6:g}" width="24" height="12" fill="{mark.colour}" fill-opacity=".18"/>'
+            )
+        if mark.line:
+            dash = ' stroke-dasharray="6 4"' if mark.dashed else ""
+            parts.append(
+                f'<line x1="{x:g}" x2="{x + 24:g}" y1="{y:g}" y2="{y:g}" stroke="{mark.colour}" '
+                f'stroke-width="2"{dash}/>'
+            )
+        if mark.point:
+            parts.append(f'<circle cx="{x + 12:g}" cy="{y:g}" r="4" fill="{mark.colour}"/>')
+        parts.append(f'<text x="{x + 31:g}" y="{y + 4:g}">{escape(mark.name)}</text>')
+        x += wide
+    return "".join(parts), (y - top + LINE) if marks else 0.0
+
+
+@dataclass
+class Labels:
+    """Texts beside points, put where they cover neither each other nor another point; left out where none is."""
+
+    canvas: Canvas
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def keep(self, x: float, y: float) -> None:
+        """A point that no text may cover."""
+        self.taken.append((x - 5, y - 5, x + 5, y + 5))
+
+    def put(self, x: float, y: float, text: str) -> str:
+        """The text beside its point, or nothing."""
+        wide = text_width(text)
+        for anchor, left, dx, dy in (
+            ("start", x + 8, 8, 4), ("end", x - 8 - wide, -8, 4), ("middle", x - wide / 2, 0, -10),
+            ("middle", x - wide / 2, 0, 19), ("start", x + 6, 6, -8), ("end", x - 6 - wide, -6, -8),
+            ("start", x + 6, 6, 17), ("end", x - 6 - wide, -6, 17),
+        ):  # fmt: skip
+            box = (left, y + dy - 11, left + wide, y + dy + 3)
+            if self._free(box):
+                self.taken.append(box)
+                return f'<text x="{x + dx:.1f}" y="{y + dy:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+        return ""
+
+    def _free(self, box: tuple[float, float, float, float]) -> bool:
+        left, top, right, bottom = box
+        canvas = self.canvas
+        inside = left >= canvas.left and right <= canvas.width and top >= 0 and bottom <= canvas.height - canvas.bottom
+        return inside and all(
+            right < other[0] or left > other[2] or bottom < other[1] or top > other[3] for other in self.taken
+        )

@@ -1,0 +1,45 @@
+"""Numbers as people read them: shares in percent, intervals beside what they belong to, amounts with their digits."""
+
+from __future__ import annotations
+
+__all__ = ["Interval", "amount", "between", "percent", "plain_percent", "points", "short_share"]
+
+Interval = tuple[float, float] | None
+UNKNOWN = "no interval known"
+
+
+def plain_percent(share: float) -> str:
+    """A share with two decimals."""
+    return f"{100 * share:.2f} %"
+
+
+def short_share(share: float) -> str:
+    """A share with three digits, for axes and headings."""
+    return f"{100 * share:.3g} %"
+
+
+def between(interval: Interval, *, signed: bool = False) -> str:
+    """The ends of an interval of shares, in percent or points; in words where there is none."""
+    if interval is None:
+        return UNKNOWN
+    low, high = (f"{100 * end:+.2f}" if signed else f"{100 * end:.2f}" for end in interval)
+    return f"{_minus(low)} to {_minus(high)}"
+
+
+def percent(share: float, interval: Interval) -> str:
+    """A share with its interval."""
+    return f"{plain_percent(share)} ({between(interval)})"
+
+
+def points(difference: float, interval: Interval) -> str:
+    """A difference of shares, in points, with its interval."""
+    return f"{_minus(f'{100 * difference:+.2f}')} ({between(interval, signed=True)})"
+
+
+def amount(value: float) -> str:
+    """An amount of money with the digits that it has, up to nine."""
+    return f"{value:,.9g}" if abs(value) < 1e12 else f"{value:.9g}"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
