@@ -216,6 +216,12 @@ def test_requests_that_are_refused(open_service: httpx.Client) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         reply = open_service.post("/v1/route", content=b'{"features": [1, 2, 3]}', headers={"content-type": kind})
         refusal(reply, 415, "unsupported_media_type")
+    for path, body in (("/v1/route", b'{"features": [1, 2, 3]}'), ("/v1/classify", b'{"query": "text #cat"}')):
+        unsaid = open_service.post(path, content=body)
+        assert unsaid.request.headers.get("content-type") is None
+        assert unsaid.status_code == 200  # as Triton's client does; a page in a browser shows where it comes from
+    page = open_service.post("/v1/route", content=b'{"features": [1, 2, 3]}', headers={"origin": "null"})
+    refusal(page, 415, "unsupported_media_type")
     large = b'{"features": [' + b"1," * 2_500_000 + b"1]}"
     headers = {"content-type": "application/json"}
     refusal(open_service.post("/v1/route", content=large, headers=headers), 413, "too_large")

@@ -45,7 +45,7 @@ class Guard:
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         """Let a request through, or raise the problem."""
         service = self._service
-        authorization = host = kind = length = None
+        authorization = host = kind = length = origin = None
         for name, value in connection["headers"]:
             if name == b"authorization":
                 authorization = value
@@ -55,22 +55,31 @@ class Guard:
                 kind = value
             elif name == b"content-length":
                 length = value
+            elif name == b"origin":
+                origin = value
         if self._guarded:
             caller = admitted(service.keys, self._scope, authorization, host, open_to_all=service.open)
             connection[CALLER] = caller
         if self._limit is None:
             await self._inner(connection, receive, send)
             return
-        if kind is None or kind.partition(b";")[0].strip().lower() != JSON:
+        if not _is_json(kind, origin):
             raise ProblemError("unsupported_media_type")
         body = await _read(receive, length, self._limit, service.limits.patience)
         if body is None:
             return  # the caller hung up
         if self._lean is None:
             _refuse_other_texts(body)
+            if kind is None:  # FastAPI wants it said
+                connection["headers"] = [*connection["headers"], (b"content-type", JSON)]
             await self._inner(connection, _again(body, receive), send)
         else:
             await _send(send, await self._lean(service, caller, body))
+
+
+def _is_json(kind: bytes | None, origin: bytes | None) -> bool:
+    """Whether a body is said to be JSON; some programs say nothing, but web pages must, for then browsers ask first."""
+    return origin is None if kind is None else kind.partition(b";")[0].strip().lower() == JSON
 
 
 async def _read(receive: Receive, length: bytes | None, limit: int, seconds: float) -> bytes | None:
