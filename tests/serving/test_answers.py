@@ -77,6 +77,30 @@ def test_the_same_key_is_charged_once(open_service: httpx.Client) -> None:
     refusal(other, 409, "repeated_key")
 
 
+def test_an_answer_that_is_given_again_is_no_other_decision(tmp_path: Path) -> None:
+    """Metrics count decisions as the ledger does."""
+    with world.served(world.service(tmp_path)) as client:
+        for _ in range(3):
+            client.post("/v1/classify", json={"query": "text #cat"}, headers={"Idempotency-Key": "again"})
+        lines = [
+            one for one in client.get("/metrics").text.splitlines() if one.startswith("occamroute_decisions_total")
+        ]
+    assert [line.rpartition(" ")[2] for line in lines] == ["1.0"]
+
+
+def test_features_that_nobody_extracts(tmp_path: Path) -> None:
+    """A pool without the extractor needs them, and says so, also under a key; the key then is as good as new."""
+    pool = oc.Pool(world.classifiers()[1:], world.CLASSES)
+    options = Options(budget=200, window="day", arrivals=100.0, extractor="small", state=tmp_path)
+    with world.served(service_from(world.profile(), pool, options)) as client:
+        key, body = {"Idempotency-Key": "a"}, {"query": "text #cat"}
+        for headers in ({}, key):
+            refused = client.post("/v1/classify", json=body, headers=headers)
+            assert "features of 'small' are needed" in refusal(refused, 422, "invalid_request")["detail"]
+        reply = client.post("/v1/classify", json={**body, "features": [0.8, 0.1, 0.1]}, headers=key)
+        assert reply.status_code == 200, reply.text
+
+
 def test_a_key_that_another_service_is_busy_with(tmp_path: Path) -> None:
     """Services that share a ledger do not pay twice for one key."""
     hurry = threading.Event()

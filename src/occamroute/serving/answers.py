@@ -12,6 +12,7 @@ from occamroute.serving.bodies import written
 from occamroute.serving.operations import Call
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import Form
+from occamroute.serving.service import Service
 
 if TYPE_CHECKING:
     from occamroute.routing.answering import Answered
@@ -44,7 +45,7 @@ async def classified(call: Call, form: Form, query: Any, *, features: Any = None
     if form not in service.forms:
         allowed = ", ".join(sorted(service.forms))
         raise InvalidInputError(f"queries of this service are {allowed}, got {form}.")
-    row = None if features is None else service.router.checked(features)[0]
+    row = _given(service, features)
     try:
         answered = await service.answerer.classify(query, features=row, client=call.caller.client, key=key)
     except BudgetExceededError as error:
@@ -53,8 +54,16 @@ async def classified(call: Call, form: Form, query: Any, *, features: Any = None
         if key is None:
             raise
         raise ProblemError("repeated_key", str(error)) from None
-    service.metrics.decisions[answered.decision.name, answered.decision.reason] += 1
+    service.count(answered)
     return answered
+
+
+def _given(service: Service, features: Any) -> Any:
+    """Features (d,) that came with a query; None where the pool extracts them, without which they must come."""
+    extractor = service.router.extractor
+    if features is None and (extractor is None or extractor in service.extracts):
+        return None
+    return service.router.checked(features)[0]
 
 
 def headers_of(answered: Answered) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import FORMS, Form
 
 if TYPE_CHECKING:
-    from occamroute.routing.answering import Answerer
+    from occamroute.routing.answering import Answered, Answerer
 
 __all__ = ["Service"]
 
@@ -59,12 +60,14 @@ class Service:
         self.router, self.answerer, self.forms = router, answerer, forms
         self.classes = () if pool is None else pool.classes
         self.pool_names = () if pool is None else pool.names
+        self.extracts = frozenset() if pool is None else {one.name for one in (*pool.classifiers, *pool.extractors)}
         self.key_file, self.loopback = key_file, loopback
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.in_flight = 0
         self.ready = False
         self.decider: Decider
+        self._counted: WeakSet[Answered] = WeakSet()
         self._caps: dict[str, str] = {}
         self._had_keys, self._prepared = len(self.keys) > 0, False
         self._waiters = Crew(WAITERS, name="occamroute-wait")
@@ -132,6 +135,12 @@ class Service:
         if found is None or not caller.owns(found.client):
             raise ProblemError("unknown_decision")
         return found
+
+    def count(self, answered: Answered) -> None:
+        """Count the decision behind an answer, once, however often the answer is given."""
+        if answered not in self._counted:
+            self._counted.add(answered)
+            self.metrics.decisions[answered.decision.name, answered.decision.reason] += 1
 
     async def exhausted(self, error: BudgetExceededError) -> ProblemError:
         """The problem, with the seconds until there is a new budget, if there will be one."""
