@@ -735,6 +735,14 @@ def test_closing_waits_for_calls(profile: oc.Profile) -> None:
         assert not [one for one in begun if one.name.startswith("occamroute-call")]
 
 
+def test_a_time_out_of_several_parts(profile: oc.Profile) -> None:
+    """It is handed to the classifier as it is."""
+    models = usual(timeout=(3.0, 10.0))
+    with router_of(profile, 4000) as router, Answerer(router, pool_of(models)) as answerer:
+        assert len(answered(served(answerer, queries_of(10, 2)))) == 10
+        check_books(router.ledger)
+
+
 def test_a_call_outlives_its_lease(profile: oc.Profile) -> None:
     """Its hold counts as spent in full meanwhile; what it really cost is settled late."""
     with router_of(profile, 4000) as router:

@@ -154,6 +154,16 @@ def test_others_queries_count_too() -> None:
     assert arrivals.remaining(Moment(DAY / 2, 0.0, DAY), share=0.25) == pytest.approx(500, rel=0.1)
 
 
+def test_a_new_window_remembers_others_queries_too() -> None:
+    """What came elsewhere yesterday is expected today, before anybody can tell today's share."""
+    arrivals = Arrivals()
+    for number in range(100):
+        moment = Moment(DAY * number / 100, 0.0, DAY)
+        arrivals.add(1, moment)
+        arrivals.remaining(moment, share=0.25)
+    assert arrivals.remaining(Moment(DAY, DAY, 2 * DAY)) == pytest.approx(400, rel=0.1)
+
+
 def test_costs_are_learned() -> None:
     """Queries that cost twice what the profile says are noticed after some hundred; once is no proof."""
     pace = Pace(Arrivals(10))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pytest
 
 import occamroute as oc
+from occamroute.ledger.memory import MemoryLedger
 from occamroute.routing.batching import Asked
 from occamroute.routing.history import LINES, History
 from occamroute.routing.receipts import Receipts
@@ -248,3 +252,78 @@ def test_a_forked_child_is_told() -> None:
             os.kill(child, 9)
             os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status[1]) == 7
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_router_closes_the_ledger_that_it_opened(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Also where it could not begin; asked again, the ledger is opened again."""
+    address = f"sqlite:///{tmp_path}/spend.db"
+    if kind == "postgresql":
+        address = str(request.getfixturevalue("postgres"))
+    gc.collect()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        router = router_of(profile_of(), ledger=address)
+        router.settle(router.route(np.zeros(4)))
+        router.close()
+        assert kind == "postgresql" or os.listdir(tmp_path) == ["spend.db"]
+        with pytest.raises(oc.UnknownNameError, match="extractor"):
+            oc.Router(profile_of(), budget=10, arrivals=20, ledger=address, extractor="nobody")
+        assert kind == "postgresql" or os.listdir(tmp_path) == ["spend.db"]
+        del router
+        gc.collect()
+    assert [str(warning.message) for warning in told if "still open" in str(warning.message)] == []
+    ledger = oc.open_ledger(address)
+    assert ledger.balance().spent > 0
+    ledger.close()
+
+
+def test_holds_of_the_last_window_say_nothing_of_this_one() -> None:
+    """Calls under way at midnight are settled below their holds: that is no sign that others spend what is spent."""
+
+    class Simulated(MemoryLedger):
+        moment = 20_000 * 86_400_000
+
+        def _time(self) -> int:
+            return self.moment
+
+    ledger = Simulated("memory:", 1000, window="day")
+    with router_of(profile_of(), budget=None, ledger=ledger, arrivals=1000) as router:
+        wallet = router.wallet
+        wallet.refresh_seconds = 0.0
+        late = [wallet.hold(3, key=f"late {number}") for number in range(30)]
+        ledger.moment += 86_400_000
+        for _ in range(30):
+            router.settle(router.route(np.zeros(4)))
+        expected = router.route(np.zeros(4), hold=False).terms.remaining
+        for hold in late:
+            wallet.settle(hold, 0.5)
+            wallet.release(hold)
+        assert router.route(np.zeros(4), hold=False).terms.remaining == expected
+        made = router.route(np.zeros(4))
+        for _ in range(20):
+            router.settle(made, 0)  # only the first time counts
+        assert router.route(np.zeros(4), hold=False).terms.remaining == pytest.approx(expected, rel=0.1)
+
+
+def test_a_disk_that_fails_keeps_nobody_waiting(router: oc.Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receipts that cannot be written wait; old ones are read meanwhile, and all are there when it is mended."""
+    assert router.receipts is not None
+    old = router.route(np.zeros(4))
+    router.receipts.flush()
+    write = router.receipts._write
+
+    def full(_: Any) -> None:
+        raise apsw.FullError("the disk is full")
+
+    monkeypatch.setattr(router.receipts, "_write", full)
+    new = router.route(np.zeros(4))
+    begun = time.monotonic()
+    assert router.receipts.get(old.id) is not None
+    assert router.receipts.get(new.id) is None
+    assert time.monotonic() - begun < 5.0
+    monkeypatch.setattr(router.receipts, "_write", write)
+    deadline = time.monotonic() + 20.0
+    while router.receipts.get(new.id) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert router.receipts.replay(new.id)

@@ -127,8 +127,9 @@ class Desk:
         if not errand.may_spend():
             # What is there is kept for the queries that are still expected.
             raise BudgetExceededError(amount_of(rounded_up(amount)), 0)
-        timeout = getattr(errand.source.member, "timeout", None) or 0.0
-        lease = self._lease_seconds + LEASE_TIMES * timeout
+        timeout = getattr(errand.source.member, "timeout", None)
+        # Some libraries have time-outs of several parts: then the request's own time must do.
+        lease = self._lease_seconds + LEASE_TIMES * (timeout if isinstance(timeout, int | float) else 0.0)
         return self._wallet.hold(amount, key=errand.key, client=errand.client, lease_seconds=lease)
 
     def _worst_case(self, source: Source, queries: Any) -> Fraction:

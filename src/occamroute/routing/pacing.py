@@ -38,6 +38,7 @@ class Arrivals:
         self.given = given
         self.before: float | None = None
         self.seen = 0
+        self._share = 1.0
         self._window: float | None = None
         self._begun = 0.0
 
@@ -54,6 +55,7 @@ class Arrivals:
     def remaining(self, moment: Moment, *, share: float = 1.0) -> float:
         """How many more are expected, at least one; ``share`` is the part of all queries that is counted here."""
         self._turn(moment)
+        self._share = share
         seen = self.seen / share
         if moment.until is None:
             return self._by_number(seen, self.given or 0.0)
@@ -87,7 +89,7 @@ class Arrivals:
         elif moment.since > self._window:
             # A window of which little was seen tells little: the same estimate as while it lasted.
             watched = min(1.0, (moment.since - self._begun) / (moment.since - self._window))
-            self.before = self._by_speed(self.seen, self.before, watched, 1.0)
+            self.before = self._by_speed(self.seen / self._share, self.before, watched, 1.0)
             self._window, self._begun, self.seen = moment.since, moment.since, 0
 
 

@@ -65,7 +65,7 @@ class Receipts:
         self._waiting: deque[Any] = deque()
         self._something, self._hurry, self._written = threading.Event(), threading.Event(), threading.Condition()
         self._put = self._done = 0
-        self._closed = False
+        self._closed = self._failing = False
         self._reader_lock = threading.Lock()
         with self._errors():
             self._writer, self._reader = apsw.Connection(str(path)), apsw.Connection(str(path))
@@ -162,14 +162,14 @@ class Receipts:
         return int(self._read("SELECT count(*) FROM receipts", ())[0][0])
 
     def flush(self) -> None:
-        """Wait until everything added so far is written down."""
+        """Wait until everything added so far is written down, or cannot be."""
         with self._written:
             wanted = self._put
             if self._done >= wanted:
                 return
             self._hurry.set()
             self._something.set()
-            self._written.wait_for(lambda: self._done >= wanted or self._closed, timeout=30.0)
+            self._written.wait_for(lambda: self._done >= wanted or self._failing or self._closed, timeout=30.0)
 
     def close(self) -> None:
         """Write down what waits, and let go of the file."""
@@ -207,6 +207,9 @@ class Receipts:
                 self._write(batch)
             except apsw.Error:
                 self._something.set()  # a full disk, say: try again
+                with self._written:
+                    self._failing = True  # nobody who wants to read waits for it
+                    self._written.notify_all()
                 if self._closed:
                     return
                 self._hurry.wait(1.0)
@@ -215,6 +218,7 @@ class Receipts:
                 for _ in batch:
                     self._waiting.popleft()
                 self._done += len(batch)
+                self._failing = False
                 self._written.notify_all()
 
     def _write(self, batch: list[Any]) -> None:

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
-from occamroute._money import Amount, exact, money, rounded_up
-from occamroute.errors import BudgetExceededError, BudgetTooSmallError, InvalidInputError, UnknownNameError
-from occamroute.ledger import Hold, Ledger, open_ledger
+from occamroute._money import Amount
+from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
+from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import name_of
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
+from occamroute.routing.budgets import ENDLESS, checked_arrivals, opened, share_of
 from occamroute.routing.changes import AddClassifier, AddRows, Change, RemoveClassifier, RemoveRows
 from occamroute.routing.decisions import Decision, decide, decision_id, next_best
 from occamroute.routing.drift import Alarm
-from occamroute.routing.guides import AUTO, Guide, check_rows, choose_guide, least_cost
+from occamroute.routing.guides import AUTO, Guide, check_rows, choose_guide
 from occamroute.routing.history import History
 from occamroute.routing.pacing import Arrivals, Pace
 from occamroute.routing.receipts import Receipts
@@ -34,7 +35,6 @@ __all__ = ["Router"]
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
 RECEIPTS = "receipts.db"
-ENDLESS = "a budget without an end in time needs arrivals: how many queries it is for."
 
 
 class Router:
@@ -66,30 +66,51 @@ class Router:
     ) -> None:
         if not isinstance(profile, Profile):
             raise InvalidInputError(f"a profile is needed to route by, got {type(profile).__name__}.")
-        number, expected = seed_number(seed), _checked_arrivals(arrivals)
+        number, expected = seed_number(seed), checked_arrivals(arrivals)
+        self._closes = False
         if isinstance(ledger, str):
             if budget is not None:
                 # Before a ledger is begun with it: that would keep a budget that does not do.
-                _share(profile, budget, expected, extractor)
-            ledger = _opened(ledger, budget, window, expected)
+                share_of(profile, budget, expected, extractor)
+            # One in memory is still looked at afterwards, and needs no closing.
+            self._closes = ledger != "memory:"
+            ledger = opened(ledger, budget, window, expected)
         self.ledger = ledger
-        standing = self.ledger.balance()
-        if expected is None and standing.until is None:
-            raise InvalidInputError(ENDLESS)
-        share = _share(profile, standing.cap, expected, extractor)
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
-        self._history = None if state is None else History(state)
         self._change = threading.Lock()
         self._thrown = 0
-        asked = {"share": str(share), "extractor": extractor, "combine": combine, "seed": number}
-        self._snapshot = self._begin(profile, guide, asked, share)
+        asked = {"extractor": extractor, "combine": combine, "seed": number}
+        try:
+            self._start(profile, guide, expected, state, asked)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _start(
+        self,
+        profile: Profile,
+        guide: Guide | None,
+        expected: float | None,
+        state: str | os.PathLike[str] | None,
+        asked: dict[str, Any],
+    ) -> None:
+        standing = self.ledger.balance()
+        if expected is None and standing.until is None:
+            raise InvalidInputError(ENDLESS)
+        share = share_of(profile, standing.cap, expected, asked["extractor"])
+        self._history = None if state is None else History(state)
+        self._snapshot = self._begin(profile, guide, {"share": str(share), **asked}, share)
+        self._watches = self._watch()
         self.receipts = None if self._history is None else Receipts(self._history.folder / RECEIPTS, self._history)
         if self.receipts is not None:
             self.listen(self.receipts.add)
-        self._watches = self._watch()
         self._batcher = Batcher(self._answers)
+
+    def _let_go(self) -> None:
+        if self._closes:
+            self.ledger.close()
 
     def _begin(self, profile: Profile, guide: Guide | None, asked: dict[str, Any], share: Fraction | None) -> Snapshot:
         """What to decide by at first: where the last one stopped, or what is chosen now."""
@@ -305,10 +326,11 @@ class Router:
         ]
 
     def close(self) -> None:
-        """Finish what waits; the ledger stays open if it was given."""
+        """Finish what waits; the ledger stays open if it was given, and can be asked in any case."""
         self._batcher.close()
         if self.receipts is not None:
             self.receipts.close()
+        self._let_go()
 
     def __enter__(self) -> Router:
         return self
@@ -342,35 +364,3 @@ def _by_id(ids: Sequence[str], values: Any) -> dict[str, Any] | None:
     if len(listed) != len(ids):
         raise InvalidInputError(f"a classifier needs a value for each of the {len(ids)} rows, got {len(listed)}.")
     return dict(zip(ids, listed, strict=True))
-
-
-def _checked_arrivals(arrivals: Any) -> float | None:
-    if arrivals is None:
-        return None
-    known = isinstance(arrivals, int | float | np.integer | np.floating) and not isinstance(arrivals, bool)
-    if not known or not 1 <= arrivals < 1e15:
-        raise InvalidInputError(f"arrivals must be a number of queries ≥ 1, got {arrivals!r}.")
-    return float(arrivals)
-
-
-def _share(profile: Profile, budget: Amount, expected: float | None, extractor: str | None) -> Fraction | None:
-    """What one of the queries expected may cost; None where nobody knows how many come."""
-    amount = money(budget)
-    if expected is None:
-        return None
-    least = least_cost(profile, extractor if extractor in profile.feature_sets else None)
-    if amount < least * exact(expected):
-        raise BudgetTooSmallError(budget, rounded_up(least * exact(expected)))
-    return amount / exact(expected)
-
-
-def _opened(address: str, budget: Amount | None, window: str | None, expected: float | None) -> Ledger:
-    """The ledger at an address, begun if need be, but not without an end that a router cannot do without."""
-    if expected is None and budget is not None and window in (None, "total"):
-        try:
-            open_ledger(address, window=window).close()
-        except UnknownNameError:
-            raise
-        except InvalidInputError:  # there is none yet
-            raise InvalidInputError(ENDLESS) from None
-    return open_ledger(address, cap=budget, window=window)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from occamroute._money import Amount
@@ -21,6 +22,8 @@ ENOUGH = 20
 # Costs are rounded up to the ledger's unit, and what is equal but for that is equal.
 CLOSE = 1e-9
 LEASE = 120.0
+# Holds that nobody ever settles are forgotten here: the ledger knows them.
+MOST_OPEN = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Wallet:
         self._standing: Standing | None = None
         self._asked = 0.0
         self._mine = self._before = self._everybody = 0.0
+        # Own holds of this window that have not ended.
+        self._open: OrderedDict[str, None] = OrderedDict()
 
     def terms(self, snapshot: Snapshot, *, barred: frozenset[str] = frozenset(), paid: bool = False) -> Terms:
         """The terms on which the next query is decided; ``paid`` where its features already are."""
@@ -82,18 +87,23 @@ class Wallet:
     def hold(self, amount: Amount, *, key: str, client: str | None = None, lease_seconds: float = LEASE) -> Hold:
         """Hold money in the ledger, or raise ``BudgetExceededError``."""
         hold = self.ledger.reserve(amount, key=key, lease_seconds=lease_seconds, client=client)
-        self._less(float(hold.amount))
+        with self._lock:
+            if key not in self._open:
+                self._open[key] = None
+                self._less(float(hold.amount))
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
         return hold
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent."""
         self.ledger.settle(hold, amount)
-        self._less(float(amount) - float(hold.amount))
+        self._ended(hold, float(amount))
 
     def release(self, hold: Hold) -> None:
         """Give a hold back."""
         self.ledger.release(hold)
-        self._less(-float(hold.amount))
+        self._ended(hold, 0.0)
 
     def came(self) -> None:
         """A query came and was decided: it counts as an arrival."""
@@ -113,11 +123,17 @@ class Wallet:
             return 1.0
         return min(1.0, max(1e-3, self._mine / self._everybody))
 
-    def _less(self, amount: float) -> None:
+    def _ended(self, hold: Hold, paid: float) -> None:
+        """A hold became what was paid; one of an earlier window, or that ended before, says nothing of this one."""
         with self._lock:
-            self._mine += amount
-            if self._standing is not None:
-                self._standing = replace(self._standing, available=max(0.0, self._standing.available - amount))
+            if hold.key in self._open:
+                del self._open[hold.key]
+                self._less(paid - float(hold.amount))
+
+    def _less(self, amount: float) -> None:
+        self._mine += amount
+        if self._standing is not None:
+            self._standing = replace(self._standing, available=max(0.0, self._standing.available - amount))
 
     def _seen(self, balance: Balance) -> Standing:
         moment = Moment(balance.now, balance.since, balance.until)
@@ -128,6 +144,7 @@ class Wallet:
                 self.pace.arrivals.resume(used / float(balance.cap) if balance.cap else 0.0, moment)
             elif moment.since > self._standing.moment.since:
                 self._mine = self._before = 0.0
+                self._open.clear()
             self._everybody = used - self._before
             self._standing = Standing(float(balance.cap), float(balance.available), moment)
             self._asked = time.monotonic()
