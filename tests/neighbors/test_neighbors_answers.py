@@ -15,7 +15,7 @@ from occamroute.neighbors import METRICS, GroupIndex, PoolIndex
 from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.levels import Levels
 from occamroute.neighbors.metrics import LINF
-from occamroute.neighbors.ordering import sort_within
+from occamroute.neighbors.ordering import at_least, sort_within
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
@@ -125,6 +125,15 @@ def test_every_kind_of_data(kind: str, metric: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["plain", "quantised", "duplicates", "saturated", "offset", "far queries", "denormal"])
+def test_many_boxes(kind: str, metric: str) -> None:
+    """Narrow rows in many boxes, of which a query opens some: the same answers as brute force."""
+    for width, dtype, k in ((10, "float32", 300), (16, "float64", 1), (2, "float64", 1600)):
+        rows, queries = make(kind, np.random.default_rng(width), 1600, width, dtype)
+        check_pool(rows, queries, k, metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_large_enough_for_all_shortcuts(metric: str) -> None:
     """Several tiles, blocks and chunks give the same answers as brute force."""
     rng = np.random.default_rng(0)
@@ -163,6 +172,25 @@ def test_bytes_are_chosen_where_they_pay() -> None:
         coarse = Coarse(rows, LINF, threads=1)
         assert coarse.partial
         assert (Levels.fitting(rows, coarse) is not None) == chosen
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 3000),
+    spread=st.sampled_from([0.0, 1e-15, 1.0, 30.0]),
+    zeros=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_at_least(seed: int, count: int, spread: float, zeros: float) -> None:
+    """As many values as the rank says are at or below it, and of ordinary values few more."""
+    rng = np.random.default_rng(seed)
+    values = np.exp(spread * rng.standard_normal(count)) * (rng.random(count) >= zeros)
+    rank = int(rng.integers(count))
+    found = at_least(values.copy(), count, rank, np.empty(count + 2), np.empty(max(count, 512) + 2, np.int64))
+    below, exactly = int((values <= found).sum()), int((values <= np.sort(values)[rank]).sum())
+    assert below >= exactly
+    if spread == 1.0 and zeros == 0.0:
+        assert below <= exactly + 0.1 * count
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,7 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute._compiled import kernel, quickselect
 from occamroute.neighbors.coarse import Coarse, Floats
 from occamroute.neighbors.metrics import L1, LINF, limit_of
-from occamroute.neighbors.ordering import select, sort_within
+from occamroute.neighbors.ordering import at_least, select, sort_within
 from occamroute.neighbors.ranking import Space, measure, share_out, space_for
 from occamroute.neighbors.sweep import sweep_piece
 
@@ -140,15 +140,17 @@ def collect_rows(
 
 
 @kernel()
-def first_cut(bounds: Any, opened: Any, count: int, rows: int, rank: int, spare: Any) -> float:
-    """The bound of the given rank among the rows of the open boxes; inf if there are not as many."""
+def first_cut(
+    bounds: Any, opened: Any, count: int, rows: int, rank: int, values: Any, spare: Any, tally: Any
+) -> float:  # fmt: skip
+    """About the bound of the given rank among the rows of the open boxes; inf if there are not as many."""
     size, taken = bounds.shape[1], 0
     for o in range(count):
         here, start = bounds[opened[o]], opened[o] * size
         for r in range(min(size, rows - start)):
-            spare[taken] = here[r]
+            values[taken] = here[r]
             taken += 1
-    return quickselect(spare, taken, rank) if rank < taken else np.inf
+    return at_least(values, taken, rank, spare, tally) if rank < taken else np.inf
 
 
 @kernel()
@@ -170,11 +172,11 @@ def rank_in_boxes(
             spare[b] = near[b]
         reach = quickselect(spare, near.shape[0], min(near.shape[0] - 1, 2 * k // size + 1))
         first = open_boxes(picture, order, pictures, metric, reach, near, bounds, opened, 0)
-        cut = first_cut(bounds, opened, first, count, k, spare)
+        cut = first_cut(bounds, opened, first, count, k, lows, spare, ends)
         last = open_boxes(picture, order, pictures, metric, cut, near, bounds, opened, first)
         found = collect_rows(bounds, opened, 0, last, count, -np.inf, cut, lows, waiting, 0)
         # As in ``ranking.rank``: what is measured says how far to look, which the second time is enough.
-        kept, farthest, level = 0, np.inf, select(lows, found, min(k, found - 1), spare)
+        kept, farthest, level = 0, np.inf, at_least(lows, found, min(k, found - 1), spare, ends)
         while True:
             found, kept = measure(
                 query, rows, metric, unit, level, farthest, skip, lows, waiting, found, keys, numbers, kept, gaps

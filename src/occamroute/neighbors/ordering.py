@@ -8,8 +8,10 @@ import numpy as np
 
 from occamroute._compiled import kernel, quickselect
 
-__all__ = ["select", "sort_within"]
+__all__ = ["at_least", "select", "sort_within"]
 
+_BINS = 512
+_SMALL = 2.0**-20  # what is that much smaller than the largest value is not told apart from 0
 _RUN = 8  # entries sorted by insertion before runs are merged
 
 
@@ -19,6 +21,37 @@ def select(given: Any, count: int, rank: int, values: Any) -> float:
     for i in range(count):
         values[i] = given[i]
     return quickselect(values, count, rank)
+
+
+@kernel()
+def at_least(given: Any, count: int, rank: int, spare: Any, tally: Any) -> float:
+    """The value of the given rank or a little more, which is faster to find; values are not negative.
+
+    They are counted in bins of about the same ratio: floats are in the order of their bits, read as whole numbers.
+    ``spare`` and ``tally`` are space for as many as are given.
+    """
+    if count < 2 * _BINS:
+        return select(given, count, rank, spare)
+    bits, edge = given.view(np.int64), spare.view(np.int64)
+    low, high = bits[0], bits[0]
+    for i in range(count):
+        low, high = min(low, bits[i]), max(high, bits[i])
+    edge[0] = high
+    spare[1] = spare[0] * _SMALL
+    low = max(low, edge[1])
+    width = (high - low) // _BINS + 1
+    for place in range(_BINS):
+        tally[place] = 0
+    scale = 1.0 / width
+    for i in range(count):
+        # Rounding may put a value into the bin before its own; the edge below has room for it.
+        tally[min(int(max(bits[i] - low, 0) * scale), _BINS - 1)] += 1
+    place, total = 0, tally[0]
+    while total <= rank:
+        place += 1
+        total += tally[place]
+    edge[0] = min(high, low + (place + 1) * width + width // 1000)
+    return float(spare[0])
 
 
 @kernel()
