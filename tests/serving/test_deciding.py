@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
+import time
+from contextlib import suppress
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 
 import occamroute as oc
+from occamroute.serving.connections import Connection
 from occamroute.serving.limits import Limits
 from serving import world
 
@@ -291,6 +295,56 @@ def test_many_tiny_rows_are_not_read(open_service: httpx.Client) -> None:
     body = b'{"budget": 1, "features": [' + b"[]," * 20_002 + b"[]]}"
     reply = open_service.post("/v1/plan", content=body, headers={"content-type": "application/json"})
     assert "plan in parts" in refusal(reply, 422, "invalid_request")["detail"]
+
+
+def told(client: httpx.Client, *pieces: bytes) -> bytes:
+    """Everything that the service says to these bytes before it closes the connection."""
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10) as connection:
+        with suppress(ConnectionError):
+            for piece in pieces:
+                connection.sendall(piece)
+        said = b""
+        with suppress(ConnectionError):
+            while more := connection.recv(65_536):
+                said += more
+    return said
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"\x16\x03\x01 no HTTP\r\n\r\n"],
+        [b"BREW /v1/route HTTP/1.1\r\n\r\n"],
+        [b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+        [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", *[b"X-Again: and again\r\n"] * 5000],
+        [b"GET /healthz HTTP/1.1\r\nHost: ", *[b"a" * 1000] * 100],
+    ],
+    ids=["noise", "another method", "a path of bytes", "endless headers", "an endless header"],
+)
+def test_what_is_no_request(open_service: httpx.Client, pieces: list[bytes]) -> None:
+    """What the server below cannot read is a problem, too, and is not kept."""
+    said = told(open_service, *pieces)
+    head, _, body = said.partition(b"\r\n\r\n")
+    if said:  # where bytes are still under way when it closes, the answer may not get through
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"content-type: application/problem+json" in head
+        assert json.loads(body)["code"] == "malformed_request"
+    assert open_service.get("/healthz").status_code == 200
+
+
+def test_headers_that_never_come(open_service: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects and does not ask is not waited for; nor is one who has asked before."""
+    monkeypatch.setattr(Connection, "seconds", 0.3)
+    asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    assert told(open_service) == b""
+    assert told(open_service, asked) == b""
+    assert told(open_service, asked + b"\r\n" + asked).count(b"HTTP/1.1 200") == 1
+    with socket.create_connection((open_service.base_url.host, open_service.base_url.port or 0)) as slow:
+        slow.sendall(asked + b"\r\n")
+        time.sleep(0.6)  # between requests others wait, for longer
+        slow.sendall(asked + b"\r\n")
+        time.sleep(0.2)
+        assert slow.recv(65_536).count(b"HTTP/1.1 200") == 2
 
 
 def test_a_body_that_never_comes(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import uvicorn
 
 import occamroute as oc
 from occamroute.serving.app import create_app
+from occamroute.serving.connections import Connection
 from occamroute.serving.running import Options, listening, service_from
 from occamroute.serving.service import Service
 
@@ -67,7 +68,7 @@ def served(service: Service, **options: Any) -> Iterator[httpx.Client]:
     with listening("127.0.0.1", 0) as listener:
         config = uvicorn.Config(
             create_app(service),
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -25,6 +25,7 @@ from occamroute.routing.guides import AUTO
 from occamroute.routing.router import Router
 from occamroute.serving.admission import is_loopback
 from occamroute.serving.app import create_app
+from occamroute.serving.connections import Connection
 from occamroute.serving.keys import KeyFile
 from occamroute.serving.limits import Limits
 from occamroute.serving.queries import query_forms
@@ -86,7 +87,7 @@ def run(
         _listen(listener, options)
         config = uvicorn.Config(
             create_app(service),
-            http="httptools",
+            http=Connection,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
             ws="none",
             lifespan="on",
