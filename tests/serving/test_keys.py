@@ -7,6 +7,7 @@ import logging
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -156,6 +157,17 @@ def test_keys_are_kept_as_digests(tmp_path: Path) -> None:
     file.path.write_text("[]")
     with pytest.raises(oc.StorageError, match="it is no list of keys"):
         KeyFile(tmp_path / "state")
+
+
+def test_keys_made_and_removed_at_the_same_time(tmp_path: Path) -> None:
+    """None that was shown is lost, and none that was removed comes back."""
+    KeyFile(tmp_path).add("old", scopes=["route"])
+    with ThreadPoolExecutor(9) as threads:
+        made = [threads.submit(KeyFile(tmp_path).add, f"key {number}", scopes=["route"]) for number in range(8)]
+        threads.submit(KeyFile(tmp_path).remove, "old").result()
+    known = read_keys(tmp_path / "keys.json")
+    assert sorted(key.name for key in known.listed) == [f"key {number}" for number in range(8)]
+    assert all(known.find(one.result().encode()) for one in made)
 
 
 def test_others_reach_it_only_with_keys(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -93,16 +93,10 @@ class KeyFile:
     ) -> str:
         """A new key, which is shown this once."""
         token, key = new_key(name, scopes=scopes, client=client, cap=cap)
-        listed = read_keys(self.path).listed
-        if any(one.name == key.name for one in listed):
-            raise InvalidInputError(f"there is a key {name!r} already: remove it first, or take another name.")
-        for other in listed:
-            if other.client == key.client and other.cap != key.cap:
-                raise InvalidInputError(
-                    f"client {key.client!r} has a cap of {other.cap or 'none'} by key {other.name!r}, "
-                    f"it cannot have {key.cap or 'none'} by another."
-                )
-        self._write([*listed, key])
+        with self._alone():
+            listed = read_keys(self.path).listed
+            self._check(key, listed)
+            self._write([*listed, key])
         return token
 
     def remove(self, name: str) -> None:
@@ -110,13 +104,37 @@ class KeyFile:
         listed = read_keys(self.path).listed
         if all(key.name != name for key in listed):
             raise UnknownNameError("key", name, [key.name for key in listed] or ("none: there is no key",))
-        self._write([key for key in listed if key.name != name])
+        with self._alone():
+            self._write([key for key in read_keys(self.path).listed if key.name != name])
 
-    def _write(self, keys: list[Key]) -> None:
+    def _check(self, key: Key, listed: Iterable[Key]) -> None:
+        for other in listed:
+            if other.name == key.name:
+                raise InvalidInputError(f"there is a key {key.name!r} already: remove it first, or take another name.")
+            if other.client == key.client and other.cap != key.cap:
+                raise InvalidInputError(
+                    f"client {key.client!r} has a cap of {other.cap or 'none'} by key {other.name!r}, "
+                    f"it cannot have {key.cap or 'none'} by another."
+                )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else changes the file meanwhile: keys made at the same time would be lost, removed ones come back."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StorageError(self.path.parent, (error.strerror or "it cannot be made").lower()) from None
+        try:
+            with suppress(ImportError):  # Windows
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, keys: list[Key]) -> None:
         content = {"format": FORMAT, "keys": [asdict(key) for key in keys]}
         with whole_file(self.path) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
