@@ -59,6 +59,20 @@ def test_a_budget_pays_for_all_that_it_is_exactly_enough_for(cost: float, querie
             router.route(np.zeros(4))
 
 
+@pytest.mark.parametrize("costs", [(0.0, 1.0), (0.1, 1.0), (1.0, 2.0), (0.3, 0.7)])
+@pytest.mark.parametrize("queries", [1, 2, 7, 30])
+def test_whoever_can_pay_the_best_for_all_gets_it(costs: tuple[float, float], queries: int) -> None:
+    """A number that was promised is not doubted: nothing is kept back for others, however few come."""
+    profile = profile_of(costs, success=np.tile([0.0, 1.0], (60, 1)))
+    budget = queries * Decimal(str(costs[1]))
+    with router_of(profile, budget=budget, arrivals=queries) as router:
+        for _ in range(queries):
+            decision = router.route(np.zeros(4))
+            router.settle(decision)
+            assert decision.name == "model 1"
+        assert router.ledger.balance().available == 0
+
+
 @pytest.mark.parametrize("paid", [False, True])
 def test_features_and_answer_to_the_last_digit(paid: bool) -> None:
     """0.1 for features and 0.2 for the answer are 0.3, whichever is paid first."""

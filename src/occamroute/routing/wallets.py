@@ -62,7 +62,7 @@ class Wallet:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
             rate = max(least, standing.available / remaining)
             off = self.pace.off
-            spare = max(0.0, standing.available - least * cautious(remaining))
+            spare = max(0.0, _spare(standing, snapshot, remaining))
             extra = overhead if paid else 0.0
         price = snapshot.prices.at((rate - overhead) / off)
         return Terms(price, standing.cap, standing.available + extra, least + spare + extra, remaining, off, barred)
@@ -73,8 +73,7 @@ class Wallet:
         with self._lock:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
         beyond = float(decision.cost) - least
-        spare = standing.available * (1.0 + CLOSE) - least * cautious(remaining)
-        return beyond <= CLOSE * least or beyond <= spare
+        return beyond <= CLOSE * least or beyond <= _spare(standing, decision.snapshot, remaining) + CLOSE * beyond
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
@@ -149,3 +148,15 @@ class Wallet:
             self._standing = Standing(float(balance.cap), float(balance.available), moment)
             self._asked = time.monotonic()
             return self._standing
+
+
+def _spare(standing: Standing, snapshot: Snapshot, remaining: float) -> float:
+    """What one query may cost beyond the cheapest answer, which is kept back for all who may well come."""
+    available, least = standing.available, snapshot.least
+    spare = available - least * cautious(remaining)
+    if standing.moment.until is not None:
+        return spare
+    # A number that was promised: for more than that at most half of what is left is kept, and nothing where
+    # everybody can have the dearest.
+    dearest = snapshot.overhead + float(snapshot.costs.max())
+    return max(spare, (available - least * remaining) / 2.0, available - dearest * (remaining - 1.0) - least)
