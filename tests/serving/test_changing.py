@@ -117,7 +117,8 @@ def test_too_many_requests_at_once(tmp_path: Path) -> None:
         for refused in islice(iter_done(asked), 4):
             refusal(refused, 503, "overloaded")
             assert refused.headers["retry-after"] == "1"
-        assert client.get("/healthz").status_code == 200
+        for path in ("/healthz", "/readyz", "/v2/health/ready", "/v2/models/occam-auto/ready"):
+            assert client.get(path).status_code == 200
         hurry.set()
         statuses = sorted(one.result().status_code for one in asked)
     assert statuses == [200, 200, 503, 503, 503, 503]

@@ -139,6 +139,8 @@ def test_a_plan_is_the_exact_one(open_service: httpx.Client) -> None:
     truth = [world.difficulty(world.text(n)) < (0.95 if made["choice"][n - 500] else 0.6) for n in range(500, 800)]
     assert made["expected_accuracy"] == pytest.approx(np.mean(truth), abs=0.08)
     refusal(open_service.post("/v1/plan", json={"features": queries.tolist(), "budget": 1}), 409, "budget_too_small")
+    tiny = {"features": queries.tolist(), "budget": 1e-300}
+    refusal(open_service.post("/v1/plan", json=tiny), 409, "budget_too_small")
     ragged = [[0.1, 0.2, 0.7], [0.1, 0.9]]
     refusal(open_service.post("/v1/plan", json={"features": ragged, "budget": 9}), 422, "invalid_request")
     short = base64.b64encode(np.zeros(4, "<f8").tobytes()).decode()

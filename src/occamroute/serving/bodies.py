@@ -50,6 +50,7 @@ DECISION = r"^[0-9a-f]{28}$"
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # No float32 is farther from 0.
 LARGEST = 3e38
+TINY = 1e-100
 # Of a list only the first error is told: to gather a million of them takes minutes, and the event loop with it.
 FIRST = Field(fail_fast=True)
 
@@ -302,8 +303,8 @@ class Alarms(Given):
 
 
 def amount(given: str | float) -> Decimal:
-    """An amount exactly; a float means the shortest decimal that prints it."""
-    return money_from_text(str(given), "cost")
+    """An amount exactly; a float means the shortest decimal that prints it, or nothing where nobody could count it."""
+    return money_from_text("0" if isinstance(given, float) and given < TINY else str(given), "cost")
 
 
 def written(given: Decimal) -> str:

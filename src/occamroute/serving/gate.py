@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from occamroute.serving.answers import MODEL
 from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
 
@@ -20,7 +21,7 @@ LOG = logging.getLogger("occamroute")
 # Frames of a traceback that are logged.
 DEEP = 8
 # Never refused for too many requests: whoever restarts services asks these.
-HEALTH = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
+HEALTH = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", f"/v2/models/{MODEL}/ready")
 
 
 class Gate:
