@@ -45,7 +45,7 @@ class Scratch(NamedTuple):
 class Boxes:
     """Narrow rows (n, d), halved across their widest coordinate until a box holds each part."""
 
-    together = _TOGETHER
+    fewest = together = _TOGETHER
 
     def __init__(self, rows: FloatArray, coarse: Coarse, *, threads: int | None) -> None:
         self._coarse = coarse

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, feature_matrix
-from occamroute.executors.local import over_blocks
+from occamroute.executors.local import over_blocks, thread_count
 from occamroute.neighbors.boxes import NARROW, Boxes
 from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.inputs import excluded_of, frozen, neighbor_count, queries_of, values_of, weights_of
@@ -65,7 +65,7 @@ class PoolIndex:
         k = neighbor_count(k, len(self._rows))
         nothing = frozen(np.empty((len(self._rows), 0))), frozen(np.empty((0, k)))
         excluded = excluded_of(None, len(queries), 0)
-        return self._ranked(queries, *nothing, excluded, k, np.empty((0, len(queries), 0)), threading.local())
+        return self._ranked(queries, *nothing, excluded, k, np.empty((0, len(queries), 0)), deque())
 
     def average(self, queries: Any, values: Any, weights: Any, exclude: Any = None, *, show: int = 1) -> PoolAverages:
         """Means of ``values`` (n, M) weighted by rank, for each line of ``weights`` (W, k).
@@ -88,20 +88,24 @@ class PoolIndex:
         excluded: IntArray,
         show: int,
         means: FloatArray,
-        scratch: threading.local,
+        spaces: deque[Any],
     ) -> Ranked:
         """Rank the rows for blocks of queries, give the first ones and add the weighted values to ``means``."""
         found = Ranked(np.empty((len(queries), show)), np.empty((len(queries), show), dtype=np.int64))
 
         def block(start: int, stop: int) -> None:
-            if not hasattr(scratch, "space"):
-                scratch.space = self._order.space()
+            try:
+                space: Any = spaces.pop()
+            except IndexError:
+                space = self._order.space()
             self._order.rank(
-                queries[start:stop], excluded, values, weights, start, found.distances, found.rows, means,
-                scratch.space,
-            )  # fmt: skip
+                queries[start:stop], excluded, values, weights, start, found.distances, found.rows, means, space
+            )
+            spaces.append(space)
 
-        over_blocks(block, len(queries), block=self._order.together, threads=self.threads)
+        # A few queries against wide rows are worth a thread of their own.
+        fewest = max(self._order.fewest, -(-len(queries) // thread_count(self.threads)))
+        over_blocks(block, len(queries), block=min(self._order.together, fewest), threads=self.threads)
         return found
 
 
@@ -115,7 +119,7 @@ class Averager:
     ([[[0.4]]], [[2, 3]])
 
     Every answer has the bits that :meth:`PoolIndex.average` gives, whatever the queries asked with it. Memory
-    is kept between calls, for each thread its own.
+    is kept between calls, for as many threads as there were at once.
     """
 
     def __init__(self, index: PoolIndex, values: Any, weights: Any, show: int) -> None:
@@ -124,7 +128,7 @@ class Averager:
         self._values = values_of(values, rows)
         self._weights = weights_of(weights, rows)
         self.show = neighbor_count(show, rows, "show")
-        self._scratch = threading.local()
+        self._spaces: deque[Any] = deque()
         self._total = self._values.sum(axis=0)
         # The weight that no rank takes goes to the mean over the pool, without the row left out.
         self._rest = (1.0 - self._weights.sum(axis=1))[:, np.newaxis, np.newaxis]
@@ -143,6 +147,6 @@ class Averager:
             neighbor_count(self.show, rows - 1, "show")
             total = total - np.where(left_out[:, np.newaxis], self._values[excluded], 0.0)
         means = np.zeros((len(self._weights), len(queries), self._values.shape[1]))
-        nearest = index._ranked(queries, self._values, self._ranks, excluded, self.show, means, self._scratch)
+        nearest = index._ranked(queries, self._values, self._ranks, excluded, self.show, means, self._spaces)
         means += self._rest * (total / (rows - left_out)[:, np.newaxis])
         return PoolAverages(means, nearest.distances[:, 0], nearest)

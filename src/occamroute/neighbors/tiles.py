@@ -17,7 +17,8 @@ __all__ = ["Tiles"]
 
 _TILE = 1024  # rows whose bounds are computed together
 _SPACE = 4 << 20  # bytes of bounds that a thread holds
-_QUERIES = 8, 112  # the fewest and the most queries in a block
+_QUERIES = 8, 112  # the fewest and the most queries in a block, where there are enough of them
+_FEWEST = 2  # queries that a thread is started for
 
 
 class Scratch(NamedTuple):
@@ -31,6 +32,8 @@ class Scratch(NamedTuple):
 
 class Tiles:
     """All rows (n, d) in tiles, with their picture."""
+
+    fewest = _FEWEST
 
     def __init__(self, rows: FloatArray, picture: Coarse | Levels, *, threads: int | None) -> None:
         self._rows, self._picture = rows, picture
