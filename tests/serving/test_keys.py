@@ -40,6 +40,8 @@ BODIES: dict[tuple[str, str], Any] = {
 }
 OPEN = {"/healthz", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
 OPEN |= {"/v2/models/occam-auto/ready"}
+# Those for people: tests/dashboard asks them.
+PAGES = {"/", "/dashboard", "/dashboard/{path:path}"}
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +62,10 @@ def show(token: str) -> dict[str, str]:
 def test_every_route_is_guarded(keyed: Keyed) -> None:
     """Without a key, with a wrong one, and with one of another scope: 401, 401, 403; with its own it is let in."""
     client, service, tokens = keyed
-    routes: list[Any] = create_app(service).routes
+    everything: list[Any] = create_app(service).routes
+    routes = [route for route in everything if route.include_in_schema]
     assert len(routes) == len(OPERATIONS)
+    assert {route.path for route in everything} - {route.path for route in routes} == PAGES
     for route in routes:
         (method,) = route.methods
         path = route.path.replace("{id}", "0" * 28).replace("{name}", "nobody")

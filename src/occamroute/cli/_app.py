@@ -13,6 +13,7 @@ from occamroute.cli.demo import demo
 from occamroute.cli.doctor import doctor
 from occamroute.cli.frontier import frontier
 from occamroute.cli.keys import keys
+from occamroute.cli.open import open_file
 from occamroute.cli.plan import plan
 from occamroute.cli.pool import pool
 from occamroute.cli.profile import profile
@@ -59,4 +60,5 @@ app.command()(classify)
 app.command()(execute)
 app.command()(verify)
 app.command()(serve)
+app.command("open")(open_file)
 app.add_typer(keys, name="keys")

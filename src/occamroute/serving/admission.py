@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ipaddress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +13,9 @@ from occamroute.serving.problems import ProblemError
 
 __all__ = ["Caller", "admitted", "is_loopback"]
 
-BEARER = b"bearer "
+BEARER, BASIC = b"bearer ", b"basic "
+# What a browser needs to hear before it asks for a key.
+ASK_FOR_KEY = {"www-authenticate": 'Basic realm="occamroute", charset="UTF-8"'}
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,18 @@ ANYBODY = Caller(None, frozenset(SCOPES))
 
 
 def admitted(
-    keys: Keys, scope: Scope | None, authorization: bytes | None, host: bytes | None, *, open_to_all: bool
+    keys: Keys,
+    scope: Scope | None,
+    authorization: bytes | None,
+    host: bytes | None,
+    *,
+    open_to_all: bool,
+    browser: bool = False,
 ) -> Caller:
     """The caller, if the key that they show has the scope (None: any); else the problem.
+
+    Where a ``browser`` asks, which cannot show a bearer, the key may be the password of any user: only for pages to be
+    read, since browsers then show it unasked, also when another site's page makes them ask.
 
     Without any key a service on loopback is open to all programs of the machine. Not to web pages in its browsers: they
     reach it under a name that their owner chose, which is refused.
@@ -46,9 +59,9 @@ def admitted(
         if host is not None and not _is_this_machine(host):
             raise ProblemError("foreign_host")
         return ANYBODY
-    key = _shown(keys, authorization)
+    key = _shown(keys, authorization) or (_password(keys, authorization) if browser else None)
     if key is None:
-        raise ProblemError("unauthenticated")
+        raise ProblemError("unauthenticated", headers=ASK_FOR_KEY if browser else None)
     if scope is not None and not key.allows(scope):
         raise ProblemError("forbidden", f"the key lacks the scope {scope!r}.")
     return Caller(key.client, frozenset(key.scopes))
@@ -68,6 +81,17 @@ def _shown(keys: Keys, authorization: bytes | None) -> Key | None:
     if authorization is None or authorization[:7].lower() != BEARER:
         return None
     return keys.find(authorization[7:].strip())
+
+
+def _password(keys: Keys, authorization: bytes | None) -> Key | None:
+    """The key that is the password of HTTP's basic authentication."""
+    if authorization is None or authorization[:6].lower() != BASIC:
+        return None
+    try:
+        pair = base64.b64decode(authorization[6:].strip(), validate=True)
+    except binascii.Error:
+        return None
+    return keys.find(pair.partition(b":")[2])
 
 
 @lru_cache(maxsize=100)

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from occamroute._version import __version__
 from occamroute.errors import OccamError
+from occamroute.serving.dashboard import dashboard_routes
 from occamroute.serving.endpoints import answering, changing, chat, deciding, health, inference, looking
 from occamroute.serving.gate import Gate, log_failure
 from occamroute.serving.operations import Operation
@@ -65,7 +66,7 @@ def create_app(service: Service) -> Application:
     )
     app.state.service = service
     routes = [operation.route(service) for operation in OPERATIONS]
-    app.router.routes.extend(routes)
+    app.router.routes.extend([*routes, *dashboard_routes(service)])
     pairs = zip(OPERATIONS, routes, strict=True)
     lean = {(one.method, one.path): route.app for one, route in pairs if one.lean is not None}
     app.gate = Gate(super(Application, app).__call__, service, lean)

@@ -26,7 +26,8 @@ JSON = b"application/json"
 class Guard:
     """An endpoint in plain ASGI, guarded: ``scope`` is what a key needs, ``limit`` the most bytes of a body.
 
-    Without a limit no body is looked at; where it is not ``guarded``, no key is.
+    Without a limit no body is looked at; where it is not ``guarded``, no key is. A ``browser`` may show it
+    as a password.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class Guard:
         guarded: bool,
         limit: int | None,
         lean: Lean | None,
+        browser: bool = False,
     ) -> None:
-        self._service, self._inner, self._lean = service, inner, lean
+        self._service, self._inner, self._lean, self._browser = service, inner, lean, browser
         self._scope, self._guarded, self._limit = scope, guarded, limit
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
@@ -58,7 +60,9 @@ class Guard:
             elif name == b"origin":
                 origin = value
         if self._guarded:
-            caller = admitted(service.keys, self._scope, authorization, host, open_to_all=service.open)
+            caller = admitted(
+                service.keys, self._scope, authorization, host, open_to_all=service.open, browser=self._browser
+            )
             connection[CALLER] = caller
         if self._limit is None:
             await self._inner(connection, receive, send)

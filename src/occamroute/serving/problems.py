@@ -82,7 +82,7 @@ class ProblemError(Exception):
         if retry_after is not None:
             self.headers["retry-after"] = str(max(1, math.ceil(retry_after)))
         if code == "unauthenticated":
-            self.headers["www-authenticate"] = "Bearer"
+            self.headers.setdefault("www-authenticate", "Bearer")
 
     def __str__(self) -> str:
         return f"{self.code}: {self.detail}"

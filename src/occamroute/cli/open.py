@@ -1,0 +1,88 @@
+"""occamroute open: look at a profile, a plan or a run in the browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from occamroute.cli._inputs import Seed, load_profile
+
+if TYPE_CHECKING:
+    from occamroute.reporting.dashboard.subjects import Subject
+
+__all__ = ["open_file"]
+
+
+def open_file(
+    file: Annotated[
+        str, typer.Argument(help="A saved profile, plan or run (.parquet), or a shipped profile: cifar10.")
+    ],
+    profile: Annotated[
+        str | None, typer.Option(help="With a plan: the profile it was made from, to show neighbours.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="With a plan and its profile: the queries' features, to show neighbours.")
+    ] = None,
+    estimator: Annotated[str, typer.Option(help="With a profile: bagged, sampled (the paper), forest, mixture.")] = (
+        "bagged"
+    ),
+    extractor: Annotated[
+        str | None, typer.Option(help="With a profile: whose features are looked at, where it has several sets.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    seed: Seed = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON with the address.")] = False,
+) -> None:
+    """Look at a profile, a plan or a run on a page of this machine: move the budget, drop a classifier, ask why."""
+    import json
+    import webbrowser
+
+    from occamroute.reporting.dashboard.server import HOME, LOOPBACK, make_server
+
+    subject = _subject(file, profile, features, estimator=estimator, extractor=extractor, seed=seed)
+    with make_server(subject, port=port) as server:
+        address = f"http://{LOOPBACK}:{server.server_address[1]}{HOME}"
+        if as_json:
+            typer.echo(json.dumps({"address": address, "kind": subject.kind}))
+        else:
+            typer.echo(f"{subject.title} is at {address} (Ctrl-C ends)")
+        if browser:
+            webbrowser.open(address)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return
+
+
+def _subject(
+    file: str, profile: str | None, features: str | None, *, estimator: str, extractor: str | None, seed: int
+) -> Subject:
+    import os
+    from pathlib import Path
+
+    from occamroute.datasets import DATASETS
+    from occamroute.errors import InvalidInputError, StorageError
+    from occamroute.execution.runs import Run
+    from occamroute.planning.plans import Plan
+    from occamroute.profiles import Profile
+    from occamroute.reporting.dashboard.making import plan_subject, profile_subject, run_subject
+    from occamroute.storage import load
+    from occamroute.tables import read_queries
+
+    shipped = file in DATASETS and not os.path.exists(file)
+    found: Any = load_profile(file) if shipped else load(file)
+    title = file if shipped else Path(file).name
+    if not isinstance(found, Plan) and (profile is not None or features is not None):
+        raise InvalidInputError("--profile and --features go with a plan.")
+    if isinstance(found, Profile):
+        return profile_subject(found, title, estimator=estimator, extractor=extractor, seed=seed)
+    if isinstance(found, Run):
+        return run_subject(found, title)
+    if isinstance(found, Plan):
+        known = None if profile is None else load_profile(profile)
+        return plan_subject(
+            found, title, profile=known, features=None if features is None else read_queries(features).features
+        )
+    raise StorageError(file, f"it holds a {type(found).__name__.lower()}, a profile, a plan or a run is needed")

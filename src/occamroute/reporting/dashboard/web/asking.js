@@ -1,0 +1,35 @@
+// Questions to the server this page came from, and to no other.
+
+export const ask = async (name, parameters = new URLSearchParams()) => {
+  const reply = await fetch(`api/${name}?${parameters}`, { headers: { accept: "application/json" } });
+  if (!reply.ok) throw new Error(`The server answered with ${reply.status}.`);
+  return reply.json();
+};
+
+/** Work that is done once at a time: of what comes meanwhile only the newest is done next. */
+export const newest = (work) => {
+  let running = null;
+  let waiting = null;
+  const run = async () => {
+    while (waiting) {
+      const given = waiting;
+      waiting = null;
+      await work(...given, () => waiting !== null);
+    }
+    running = null;
+  };
+  return (...given) => {
+    waiting = given;
+    running ??= run();
+    return running;
+  };
+};
+
+/** Work that waits until nothing has asked for it for a while. */
+export const later = (milliseconds, work) => {
+  let timer = null;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...given), milliseconds);
+  };
+};

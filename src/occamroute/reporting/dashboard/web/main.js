@@ -1,0 +1,126 @@
+// The page: what it shows, and how one move of the budget reaches every number.
+
+import { ask, later, newest } from "./asking.js";
+import { showNumbers, showPromise, words } from "./numbers.js";
+import { count } from "./format.js";
+import { frontierChart } from "./frontier.js";
+import { watch } from "./live.js";
+import { fill, find, make } from "./making.js";
+import { paretoChart, usageChart } from "./pictures.js";
+import { showReceipt } from "./receipt.js";
+import { showRun } from "./run.js";
+import { fromAddress, hasChanges, parameters, state, toAddress } from "./state.js";
+import { planColumns, queryTable, runColumns } from "./table.js";
+import { whatIf } from "./whatif.js";
+
+const KINDS = { profile: "a profile: half of its rows, planned for by the other half", plan: "a plan", run: "a run", service: "a service, explored on its held-out rows" };
+
+const fail = (error) => {
+  find("failure").textContent = `The page cannot go on: ${error.message}`;
+  find("failure").hidden = false;
+};
+
+const origin = (about) => {
+  fill(find("notes"), about.notes.map((note) => make("p", {}, note)));
+  fill(find("about"), about.about.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  find("origin").hidden = false;
+  find("made-by").textContent = `occamroute ${about.version}. Every number on this page is one of the solver's own; nothing is loaded from anywhere else.`;
+};
+
+const problem = (at) => {
+  const place = find("budget-problem");
+  place.hidden = !at.refused;
+  find("budget").setAttribute("aria-invalid", at.refused ? "true" : "false");
+  fill(place, at.refused ? [at.refused, " ", at.least ? make("button", { type: "button", onclick: () => moveTo(at.least) }, `Take the least: ${at.least}`) : null] : []);
+};
+
+let moveTo = () => {};
+
+const explore = async (about) => {
+  find("explore").hidden = false;
+  find("queries").hidden = false;
+  showPromise(about);
+  const names = about.extractor === null ? about.names : [...about.names, about.extractor];
+  fromAddress(names, about.budget);
+  let before = null;
+  let axis = null;
+  const usage = usageChart(about);
+  const pareto = paretoChart(about);
+  const say = later(600, (text) => { find("announcer").textContent = text; });
+  const share = later(150, () => {
+    toAddress();
+    for (const kind of ["csv", "parquet"]) find(`download-${kind}`).href = `api/plan.${kind}?${parameters()}`;
+  });
+
+  const open = async (row) => showReceipt(about, await ask("receipt", parameters({ row })));
+  const table = queryTable({ about, source: { name: "queries", parameters }, columns: planColumns(about, open) });
+
+  /** Ask for the plan at the budget; while the answer is under way only the newest wish waits. */
+  const move = newest(async (budget, source, isOld) => {
+    const at = await ask("at", parameters({ budget }));
+    if (isOld()) return;
+    problem(at);
+    if (at.refused) {
+      say(at.refused);
+    } else {
+      showNumbers(about, at);
+      changesOf.show(at);
+      say(words(about, at));
+      table.refresh();
+      share();
+    }
+    front.stand(budget, at.refused ? undefined : at, source);
+    usage.stand(Number(budget));
+    find("explore").dataset.answered = budget;
+  });
+  moveTo = (budget, source) => {
+    state.budget = budget;
+    front.stand(budget, source === "field" ? undefined : null, source);
+    move(budget, source).catch(fail);
+  };
+  const front = frontierChart(about, (budget, source) => moveTo(budget, source));
+
+  const sweep = later(250, newest(async (isOld) => {
+    const asked = String(parameters());
+    const found = await ask("sweep", parameters());
+    if (!found.refused && !isOld()) usage.show(found.rows, axis);
+    find("usage-chart").dataset.swept = asked;
+  }));
+
+  const change = newest(async (isOld) => {
+    changesOf.refresh();
+    const found = await ask("frontier", parameters());
+    changesOf.say(found.refused);
+    if (found.refused || isOld()) return;
+    if (!hasChanges()) before = found;
+    before ??= await ask("frontier");
+    axis = front.show(found, hasChanges() ? before : null);
+    pareto.show(found.classifiers);
+    sweep();
+    moveTo(state.budget);
+  });
+  const changesOf = whatIf(about, () => change().catch(fail));
+  addEventListener("hashchange", () => {
+    fromAddress(names, about.budget);
+    change().catch(fail);
+  });
+  await change();
+};
+
+const begin = async () => {
+  const about = await ask("about");
+  document.title = `${about.title} · occamroute`;
+  find("title").textContent = about.title;
+  find("kind").textContent = about.exploring ? `${KINDS[about.kind]}; ${count(about.n_queries)} queries, ${about.names.length} classifiers` : KINDS[about.kind];
+  origin(about);
+  if (about.live) watch(about);
+  if (about.kind === "run") {
+    showRun(about);
+    find("queries").hidden = false;
+    document.querySelector(".downloads").hidden = true;
+    queryTable({ about, source: { name: "bought", parameters: (extra) => new URLSearchParams(extra) }, columns: runColumns(about) }).refresh();
+  }
+  if (about.exploring) await explore(about);
+};
+
+begin().catch(fail);

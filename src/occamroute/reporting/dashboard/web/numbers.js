@@ -1,0 +1,60 @@
+// The plan at the budget, in one sentence and five numbers.
+
+import { count, number, percent, points, signedPoints } from "./format.js";
+import { exact, fill, find, make } from "./making.js";
+
+const saving = (one) => (one.saved >= 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`);
+
+const difference = (value) =>
+  Math.abs(value) < 5e-5 ? "at the same accuracy" : `${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
+
+const tile = (name, big, ...small) => make("div", { class: "tile" },
+  make("dt", {}, name), make("dd", {}, make("span", { class: "big" }, big), ...small.map((one) => make("span", { class: "small" }, one))));
+
+export const words = (about, at) =>
+  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${count(about.n_queries)} queries right: `
+  + `${saving(at.dearest)} than always asking ${at.dearest.name}, with ${difference(at.dearest.difference)}.`;
+
+export const showNumbers = (about, at) => {
+  const { dearest, best } = at;
+  fill(find("sentence"),
+    make("strong", {}, number(Number(at.budget))), " buys ",
+    make("strong", {}, percent(at.expected_accuracy)), ` right answers on ${count(about.n_queries)} queries, `,
+    make("strong", {}, saving(dearest)), " than always asking ", make("q", {}, dearest.name), `, with ${difference(dearest.difference)}.`);
+  const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
+  const one = at.price * Number(at.budget) / 100;
+  fill(find("numbers"),
+    tile("Expected accuracy", exact(at.expected_accuracy, percent(at.expected_accuracy, 2), { id: "accuracy" }),
+      at.reached === null ? gap : ["really reached ", exact(at.reached, percent(at.reached, 2), { id: "reached" })]),
+    tile("Planned cost", exact(at.planned_cost, number(at.planned_cost), { id: "cost" }), at.reached === null ? `of ${number(Number(at.budget))}` : gap),
+    tile("Against the dearest", exact(dearest.share, saved(dearest), { id: "dearest-share" }),
+      [exact(dearest.saved, number(Math.abs(dearest.saved)), { id: "dearest-saved" }), ` ${dearest.saved < 0 ? "more" : "saved"}, `,
+        exact(dearest.difference, signedPoints(dearest.difference), { id: "dearest-difference" })],
+      dearest.name),
+    tile("Against the best single", exact(best.share, saved(best), { id: "best-share" }),
+      [exact(best.saved, number(Math.abs(best.saved)), { id: "best-saved" }), ` ${best.saved < 0 ? "more" : "saved"}, `,
+        exact(best.difference, signedPoints(best.difference), { id: "best-difference" })],
+      best.name),
+    tile("The next unit of money", exact(at.price, number(at.price), { id: "price" }), "right answers, at most",
+      `1 % more budget: up to ${number(one, 2)}`));
+  const place = find("numbers");
+  place.dataset.budget = at.budget;
+  for (const name of ["bound", "gap", "value"]) place.dataset[name] = String(at[name]);
+};
+
+const saved = (one) => `${one.share >= 0 ? "−" : "+"}${percent(Math.abs(one.share))}`;
+
+/** What a saved plan says of itself. */
+export const showPromise = (about) => {
+  const facts = about.facts;
+  if (about.kind !== "plan" || !facts) return;
+  const interval = facts.accuracy_interval;
+  fill(find("promise"),
+    make("strong", {}, "The plan as it was saved: "),
+    `expected accuracy ${percent(facts.expected_accuracy, 2)}`,
+    interval ? ` (90 %: ${percent(interval[0])} to ${percent(interval[1])})` : "",
+    `, planned cost ${number(facts.planned_cost, 6)} of ${number(facts.budget, 6)}. `,
+    facts.broken ? make("span", { class: "problem" }, `Its certificate does not hold: ${facts.broken}`)
+      : `Its certificate was checked when this page was opened, and holds: within ${facts.gap === 0 ? "0" : facts.gap.toExponential(1)} of the best.`);
+  find("promise").hidden = false;
+};

@@ -1,0 +1,98 @@
+// The table of queries: a page at a time, sorted and searched by the server.
+
+import { ask, later, newest } from "./asking.js";
+import { count, number, percent } from "./format.js";
+import { bar, exact, fill, find, make, swatch, table } from "./making.js";
+
+const SIZE = 25;
+
+/** ``source`` names the question and its parameters; ``columns`` are {name, title, kind, show}. */
+export const queryTable = ({ about, source, columns }) => {
+  const view = { sort: "row", falling: false, offset: 0 };
+  const place = find("table");
+
+  const parameters = () => {
+    const found = source.parameters({ limit: SIZE, offset: view.offset, sort: view.sort, falling: view.falling ? 1 : 0 });
+    if (find("search-classifier").value) found.set("classifier", find("search-classifier").value);
+    if (find("search-text").value) found.set("text", find("search-text").value);
+    return found;
+  };
+
+  const heading = (column) => {
+    if (!column.name) return { attributes: { class: column.kind }, content: column.title };
+    const sorted = view.sort === column.name;
+    const direction = sorted ? (view.falling ? "descending" : "ascending") : "none";
+    return {
+      attributes: { class: column.kind, "aria-sort": direction },
+      content: make("button", { type: "button", class: "sort", onclick: () => {
+        view.falling = sorted ? !view.falling : false;
+        view.sort = column.name;
+        view.offset = 0;
+        refresh();
+      } }, column.title, make("span", { "aria-hidden": "true" }, sorted ? (view.falling ? " ↓" : " ↑") : "")),
+    };
+  };
+
+  const show = (found) => {
+    const rows = found.rows.map((row) => ({ cells: columns.map((column) => ({ attributes: { class: column.kind }, content: column.show(row) })) }));
+    const active = document.activeElement?.closest?.("#table th") ? [...place.querySelectorAll("th")].indexOf(document.activeElement.closest("th")) : -1;
+    fill(place, found.total ? table("Queries", columns.map(heading), rows) : make("p", { class: "empty" }, "No query fits. Try another classifier, or less text."));
+    if (active >= 0) place.querySelectorAll("th")[active]?.querySelector("button")?.focus();
+    pager(found.total);
+  };
+
+  const pager = (total) => {
+    const last = Math.min(total, view.offset + SIZE);
+    const turn = (offset, words, possible) => make("button", { type: "button", disabled: !possible, onclick: () => {
+      view.offset = offset;
+      refresh();
+    } }, words);
+    fill(find("pager"), turn(Math.max(0, view.offset - SIZE), "← before", view.offset > 0),
+      make("span", {}, total ? `${count(view.offset + 1)} to ${count(last)} of ${count(total)}` : "none"),
+      turn(view.offset + SIZE, "next →", last < total));
+  };
+
+  const load = newest(async () => {
+    const found = await ask(source.name, parameters());
+    if (!found.refused) show(found);
+    place.dataset.loaded = String(parameters());
+  });
+  const refresh = () => load();
+
+  const select = find("search-classifier");
+  fill(select, make("option", { value: "" }, "all"), about.names.map((name) => make("option", { value: name }, name)));
+  const searched = () => {
+    view.offset = 0;
+    refresh();
+  };
+  select.addEventListener("change", searched);
+  find("search-text").addEventListener("input", later(150, searched));
+  find("search").addEventListener("submit", (event) => event.preventDefault());
+  return { refresh: later(120, refresh) };
+};
+
+const named = (about, name) => [swatch(about.names.indexOf(name)), " ", name];
+
+export const planColumns = (about, open) => [
+  { name: "id", title: "query", kind: "long", show: (row) => make("button", { type: "button", class: "link", onclick: () => open(row.row) }, row.id) },
+  about.labelled && { title: "label", kind: "text small-off", show: (row) => row.label ?? "" },
+  { name: "classifier", title: "goes to", kind: "text", show: (row) => named(about, row.classifier) },
+  { name: "success", title: "estimate", kind: "", show: (row) => [bar(row.success, `c${about.names.indexOf(row.classifier) % 12}`), " ", exact(row.success, percent(row.success))] },
+  { name: "cost", title: "cost", kind: "small-off", show: (row) => exact(row.cost, number(row.cost)) },
+  about.distances && { name: "distance", title: "nearest row", kind: "small-off", show: (row) => number(row.distance, 3) },
+  about.known && { name: "reached", title: "right?", kind: "", show: (row) => right(row.reached) },
+].filter(Boolean);
+
+export const runColumns = (about) => [
+  { name: "id", title: "query", kind: "long", show: (row) => row.id },
+  { name: "reached", title: "answer", kind: "text", show: (row) => (row.failure ? make("span", { class: "problem" }, row.failure) : row.answer) },
+  { name: "classifier", title: "from", kind: "text", show: (row) => (row.classifier ? named(about, row.classifier) : "nobody") },
+  { name: "cost", title: "cost", kind: "", show: (row) => exact(row.cost, number(row.cost)) },
+  { title: "why", kind: "text small-off", show: (row) => row.reason },
+];
+
+/** Whether an answer is right; soft success in between is shown as it is. */
+export const right = (success) =>
+  success > 0.95 ? make("span", { class: "yes" }, make("span", { "aria-hidden": "true" }, "✓"), make("span", { class: "unseen" }, "right"))
+    : success < 0.05 ? make("span", { class: "no" }, make("span", { "aria-hidden": "true" }, "✗"), make("span", { class: "unseen" }, "wrong"))
+      : percent(success, 0);

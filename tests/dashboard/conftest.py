@@ -1,0 +1,57 @@
+"""A real Chromium, and pages that complain about everything that should not happen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PLACES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium as the machine has it."""
+    place = next(filter(None, map(shutil.which, PLACES)), None)
+    with sync_playwright() as playwright:
+        try:
+            found = playwright.chromium.launch(executable_path=place, args=["--no-sandbox"])
+        except Exception as error:  # noqa: BLE001  # whatever keeps a browser from starting
+            reason = "there is no Chromium that starts: install one, or run `playwright install chromium`"
+            if os.environ.get("OCCAMROUTE_REQUIRE_ALL") == "1":
+                pytest.fail(f"{reason} ({error})")
+            pytest.skip(reason)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page; at the end there was no error, no message and no request to anywhere else."""
+    contexts, complaints = [], []
+
+    def open_page(address: str, *, ready: str = "#numbers[data-budget]", script: str = "", **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        origin = "/".join(address.split("/")[:3])
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((origin, "data:")) else complaints.append(request.url),
+        )
+        page.add_init_script(script)
+        page.goto(address)
+        page.wait_for_selector(ready)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []

@@ -1,0 +1,311 @@
+"""The page in a real browser: what it shows is what the estimate says, however the budget is moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from PIL import Image
+from playwright.sync_api import Page
+
+import occamroute as oc
+from dashboard import world
+from dashboard.test_serving_pages import made_run, small_plan
+from occamroute.reporting.dashboard.making import first_budget, plan_subject, profile_subject, run_subject
+from occamroute.reporting.dashboard.server import serving
+from occamroute.reporting.dashboard.subjects import Subject
+from occamroute.reporting.exploring.changes import Changes, changed
+
+Opened = Callable[..., Page]
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+SHOWN = {"accuracy": "expected_accuracy", "cost": "planned_cost", "price": "price"}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 375, "height": 812}, "has_touch": True, "is_mobile": True},
+}
+
+# When all numbers were there for the first time.
+LOADED = """
+new MutationObserver((_, watch) => {
+    if (!document.getElementById("numbers")?.dataset.budget) return;
+    window.loaded = performance.now();
+    watch.disconnect();
+}).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+
+
+@pytest.fixture(scope="module")
+def shipped(cifar10: tuple[oc.Profile, oc.Profile]) -> Iterator[tuple[str, oc.Estimate]]:
+    """The page of the shipped profile, and its estimate."""
+    subject = profile_subject(cifar10[0], "cifar10")
+    assert subject.exploration is not None
+    with serving(subject) as address:
+        yield address, subject.exploration.estimate
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[str]:
+    """The page of a profile whose names are markup."""
+    with serving(profile_subject(world.profile(names=("small", world.BOLD, world.HOSTILE)), world.HOSTILE)) as address:
+        yield address
+
+
+def value(page: Page, name: str) -> float:
+    """A number on the page, to the last digit."""
+    return float(page.get_attribute(f"#{name}", "data-value") or "nan")
+
+
+def assert_shows(page: Page, plan: oc.Plan) -> None:
+    """Every number that a budget moves."""
+    for name, attribute in SHOWN.items():
+        assert value(page, name) == getattr(plan, attribute), name
+    for name in ("bound", "gap", "value"):
+        assert float(page.get_attribute("#numbers", f"data-{name}") or "nan") == getattr(plan, name)
+    used = page.eval_on_selector_all("#whatif .used", "all => all.map(one => Number(one.dataset.value))")
+    assert [count for count in used if count] == [count for count in plan.usage.values() if count]
+
+
+def settled(page: Page) -> str:
+    """The budget that the page shows, once nothing newer is under way."""
+    page.wait_for_function(
+        "() => document.getElementById('numbers').dataset.budget === document.getElementById('budget').value"
+    )
+    return page.input_value("#budget")
+
+
+@pytest.mark.parametrize("queries", [30, 10_000])
+def test_the_handle_answers_as_the_estimate_does(opened: Opened, queries: int) -> None:
+    """By keyboard, by typing and by dragging; between points of the frontier too."""
+    exploration = world.exploration(queries, 12 if queries > 30 else 5)
+    subject = Subject("profile", "made up", exploration, budget=first_budget(exploration))
+    with serving(subject) as address:
+        page = opened(address)
+        assert_shows(page, exploration.estimate.plan(Decimal(settled(page))))
+        seen = {settled(page)}
+        for key in ("ArrowRight", "ArrowLeft", "PageUp", "Home", "End"):
+            page.focus("#slider")
+            page.keyboard.press(key)
+            budget = settled(page)
+            seen.add(budget)
+            assert_shows(page, exploration.estimate.plan(Decimal(budget)))
+        assert exploration.scene().least in seen
+        typed = repr(round(exploration.scene().most * 0.618034, 5))
+        page.fill("#budget", typed)
+        assert settled(page) == typed
+        assert_shows(page, exploration.estimate.plan(Decimal(typed)))
+        box = page.locator("#frontier-chart").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 80)
+        page.mouse.down()
+        for share in (0.4, 0.5, 0.55):
+            page.mouse.move(box["x"] + box["width"] * share, box["y"] + 90)
+        page.mouse.up()
+        dragged = settled(page)
+        assert dragged not in {typed, *seen}
+        assert_shows(page, exploration.estimate.plan(Decimal(dragged)))
+        assert page.get_attribute("#slider", "aria-valuetext")
+        page.wait_for_function(f"() => location.hash.includes('budget={dragged}')")
+        again = opened(page.url)
+        assert settled(again) == dragged
+
+
+def test_a_budget_that_will_not_do_is_said_in_place(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """One sentence, and a button that takes the least."""
+    address, estimate = shipped
+    page = opened(address)
+    for text, words in (("0.00001", "is too small"), ("much", "must be a finite number"), ("", "must be a finite")):
+        page.fill("#budget", text)
+        page.wait_for_selector(f"#budget-problem:has-text('{words}')")
+        assert page.get_attribute("#budget", "aria-invalid") == "true"
+    page.click("#budget-problem button")
+    least = settled(page)
+    assert page.is_hidden("#budget-problem")
+    assert_shows(page, estimate.plan(Decimal(least)))
+
+
+def test_what_if(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """A classifier dropped and a price changed move the frontier and every number; undone, all is as before."""
+    address, estimate = shipped
+    page = opened(address)
+    budget = Decimal(settled(page))
+    before = page.get_attribute("#front-line", "d")
+    name = estimate.names[4]
+    page.uncheck(f"[aria-label='{name} may answer']")
+    page.wait_for_selector(".front.old")
+    settled(page)
+    page.wait_for_selector(".option.dropped .used:has-text('dropped')")
+    assert page.get_attribute("#front-line", "d") != before
+    assert_shows(page, changed(estimate, Changes.of([name])).plan(budget))
+    dear = estimate.names[-1]
+    page.fill(f"[aria-label='Price of a call of {dear}']", "0.0000021")
+    page.keyboard.press("Tab")
+    wanted = changed(estimate, Changes.of([name], {dear: Decimal("0.0000021")})).plan(budget)
+    page.wait_for_function(f"() => document.getElementById('cost').dataset.value === '{wanted.planned_cost!r}'")
+    assert_shows(page, wanted)
+    page.fill(f"[aria-label='Price of a call of {dear}']", "cheap")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#whatif-problem:has-text('must be a finite number')")
+    page.click("#undo")
+    page.wait_for_selector(".front.old", state="detached")
+    page.wait_for_selector("#whatif .dropped", state="detached")
+    page.wait_for_function(
+        f"() => document.getElementById('accuracy').dataset.value === '{estimate.plan(budget).expected_accuracy!r}'"
+    )
+    assert page.is_hidden("#whatif-problem")
+    assert page.get_attribute("#front-line", "d") == before
+
+
+def test_a_receipt_opens(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """By keyboard, with estimates and neighbours; Escape closes it, and the focus is where it was."""
+    address, estimate = shipped
+    page = opened(address)
+    page.wait_for_selector("#table table")
+    page.focus("#table .link >> nth=2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#receipt[open]")
+    row = estimate.ids.index(page.inner_text("#receipt-title q"))
+    shown = page.eval_on_selector_all("#receipt-body table >> nth=0", "all => all.length")
+    assert shown == 1
+    found = page.eval_on_selector_all(
+        "#receipt-body table:first-of-type tbody tr td:nth-child(2) output", "all => all.map(one => one.dataset.value)"
+    )
+    assert list(map(float, found)) == estimate.success[row].tolist()
+    assert page.locator("#receipt-body .wide tbody tr").count() == 8
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#receipt", state="hidden")
+    assert page.evaluate("document.activeElement.className") == "link"
+
+
+def test_the_table_filters_sorts_and_turns(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """Its rows are the plan's."""
+    address, estimate = shipped
+    page = opened(address)
+    plan = estimate.plan(Decimal(settled(page)))
+    page.wait_for_selector("#table table")
+    name = max(plan.usage, key=lambda one: plan.usage[one])
+    page.select_option("#search-classifier", name)
+    page.wait_for_selector(f"#pager:has-text('of {plan.usage[name]:,}')")
+    page.click("#table th button:has-text('estimate')")
+    page.wait_for_selector("th[aria-sort=ascending]:has-text('estimate')")
+    chosen = np.sort(plan.success[plan.choice == plan.names.index(name)])
+    values = "all => all.map(one => Number(one.dataset.value))"
+    first = page.eval_on_selector_all("#table tbody td:nth-child(4) output", values)
+    assert first == chosen[:25].tolist()
+    page.click("#pager button:has-text('next')")
+    page.wait_for_selector("#pager:has-text('26 to')")
+    assert page.eval_on_selector_all("#table tbody td:nth-child(4) output", values) == chosen[25:50].tolist()
+    page.fill("#search-text", "nothing like it")
+    page.wait_for_selector("#table .empty")
+    with page.expect_download() as download:
+        page.click("#download-parquet")
+    kept = oc.load(download.value.path())
+    assert kept.choice.tolist() == plan.choice.tolist()
+
+
+def test_names_are_text(opened: Opened, hostile: str) -> None:
+    """Whatever names, ids and labels hold: nothing of it becomes markup, and nothing runs."""
+    page = opened(hostile)
+    page.wait_for_selector("#table table")
+    page.wait_for_selector("#usage-chart[data-swept]")
+    assert page.title() == f"{world.HOSTILE} · occamroute"
+    assert page.inner_text("h1") == world.HOSTILE
+    assert world.HOSTILE in page.inner_text("#whatif")
+    assert world.BOLD in page.inner_text("#whatif")
+    page.wait_for_selector("#table tbody tr >> nth=5")
+    page.click("#table .link >> nth=5")
+    page.wait_for_selector("#receipt[open] .wide tbody tr")
+    assert page.locator("main b, main i, main script, dialog b, dialog i, dialog script").count() == 0
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_everybody_can_read_it(opened: Opened, shipped: tuple[str, oc.Estimate], look: str) -> None:
+    """Axe finds nothing serious in the light, in the dark and on a phone, where nothing scrolls sideways.
+
+    With ``OCCAMROUTE_PICTURES=1`` the documentation's pictures are made, too.
+    """
+    page = opened(shipped[0], **LOOKS[look])
+    page.wait_for_selector("#table table")
+    page.wait_for_selector("#usage-chart[data-swept]")
+    keep_picture(page, f"dashboard-{look}")
+    assert_readable(page)
+    page.click("#table .link >> nth=1")
+    page.wait_for_selector("#receipt[open] .wide tbody tr")
+    if look == "light":
+        keep_picture(page, "dashboard-receipt")
+    assert_readable(page)
+
+
+def assert_readable(page: Page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert [one for one in found if one["impact"] in ("serious", "critical")] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def keep_picture(page: Page, name: str) -> None:
+    """A picture for the documentation, where they are wanted."""
+    if os.environ.get("OCCAMROUTE_PICTURES") == "1":
+        page.wait_for_timeout(400)
+        taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        few = taken.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(PICTURES / f"{name}.png", optimize=True)
+    assert (PICTURES / f"{name}.png").stat().st_size < 150_000
+
+
+def test_plans_and_runs_have_pages(opened: Opened) -> None:
+    """What a plan promises and that it was checked; what a run bought."""
+    plan = small_plan()
+    with serving(plan_subject(plan, "plan.parquet")) as address:
+        page = opened(address)
+        assert settled(page) == "5.0"
+        assert_shows(page, plan)
+        assert "checked when this page was opened, and holds" in page.inner_text("#promise")
+    run = made_run(plan)
+    with serving(run_subject(run, "run.parquet")) as address:
+        page = opened(address, ready="#answered")
+        assert value(page, "spent") == run.spent
+        assert value(page, "answered") == len(run)
+        page.wait_for_selector("#table tbody tr")
+        assert page.locator("#table tbody tr").count() == len(run)
+        assert_readable(page)
+
+
+@pytest.mark.alone
+def test_ten_thousand_queries_answer_at_once(opened: Opened) -> None:
+    """With 12 classifiers, as the browser sees it: there within a second, a move answered within 50 ms (median)."""
+    exploration = world.exploration(10_000, 12)
+    with serving(Subject("profile", "large", exploration, budget=first_budget(exploration))) as address:
+        opened(address)  # kernels are ready, and the browser is
+        page = opened(address, script=LOADED)
+        assert page.evaluate("window.loaded") < 1000
+        page.wait_for_selector("#usage-chart[data-swept]")
+        times = page.evaluate(
+            """async () => {
+                const slider = document.getElementById("slider"), numbers = document.getElementById("numbers");
+                const times = [];
+                for (let step = 0; step < 40; step += 1) {
+                    await new Promise((done) => setTimeout(done, 30));
+                    slider.value = String(30 + ((step * 389) % 940));
+                    const before = performance.now(), shown = numbers.dataset.budget;
+                    slider.dispatchEvent(new Event("input"));
+                    await new Promise((done) => {
+                        const watch = new MutationObserver(() => {
+                            if (numbers.dataset.budget === shown) return;
+                            watch.disconnect();
+                            done();
+                        });
+                        watch.observe(numbers, { attributes: true });
+                    });
+                    times.push(performance.now() - before);
+                }
+                return times;
+            }"""
+        )
+        assert float(np.median(times)) < 50.0, sorted(times)
