@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from sphinx.util.inspect import TypeAliasForwardRef
+
 from occamroute import __version__
 
 project = "occamroute"
@@ -22,6 +24,8 @@ myst_heading_anchors = 4
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+# Properties say the names that the source has, too.
+autodoc_type_aliases = {name: name for name in ("FloatArray", "IntArray", "BoolArray")}
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
@@ -47,14 +51,15 @@ def _as_written(
     """The signature with its types as the source has them: what numpy's names stand for takes ten lines."""
     if signature is None or what not in ("class", "function", "method"):
         return None
-    read = inspect.signature(found.__init__ if what == "class" else found)
-    unbound = what == "class" or (what == "method" and not inspect.ismethod(found))
+    read = inspect.signature(found)
+    unbound = what == "method" and not inspect.ismethod(found)
     parameters = [
         one.replace(
             annotation=one.annotation if one.annotation is one.empty else _Text(one.annotation),
             default=_Text("...") if "factory" in repr(one.default) else one.default,
         )
         for one in list(read.parameters.values())[unbound:]
+        if not one.name.startswith("_")
     ]
     shown = str(read.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
     return shown, None if what == "class" else str(read.return_annotation)
@@ -62,4 +67,5 @@ def _as_written(
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    TypeAliasForwardRef.__repr__ = lambda self: str(self.name)
     app.connect("autodoc-process-signature", _as_written)

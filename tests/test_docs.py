@@ -17,9 +17,10 @@ from serving import world
 import occamroute as oc
 from occamroute.pool_files.schema import pool_schema
 
-PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *ROOT.glob("docs/**/*.md")]
-)
+OTHERS = ("README.md", "CONTRIBUTING.md", "examples/README.md", "benchmarks/paper/README.md")
+PAGES = sorted([*(ROOT / name for name in OTHERS), *ROOT.glob("docs/**/*.md")])
+# These run elsewhere: tests/test_examples.py does what they say, and tests/test_recipes.py what the last one says.
+ELSEWHERE = {f"examples/{name}/README.md" for name in ("digits", "language_id", "llm_labels", "paper_images")}
 # Blocks of these languages do something. What a service is asked and answers is tried in tests/serving.
 RUN = {"python", "sh", "console", "toml"}
 SHOWN = {"text", "http", "json", "csv"}
@@ -103,6 +104,13 @@ def test_every_block_runs(
 def test_every_block_is_of_a_known_kind(page: Path) -> None:
     """No block is passed over because nobody knows what it is."""
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
+
+
+def test_no_page_is_forgotten() -> None:
+    """A page with something to run is run here, or named with who runs it."""
+    others = [page for pattern in ("*.md", "benchmarks/**/*.md", "examples/**/*.md") for page in ROOT.glob(pattern)]
+    forgotten = {named(page) for page in others if page not in PAGES and {one.language for one in blocks(page)} & RUN}
+    assert forgotten == ELSEWHERE
 
 
 def all_blocks() -> list[Block]:
