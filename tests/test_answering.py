@@ -842,6 +842,29 @@ def test_every_call_is_in_the_books(profile: oc.Profile, data: st.DataObject, se
         assert check_books(router.ledger) == sum(charged)
 
 
+def test_what_a_model_says_in_its_errors_is_not_kept(profile: oc.Profile, tmp_path: Path) -> None:
+    """Words of somebody's exception may hold a key: neither answers nor receipts repeat them, only their kind."""
+
+    def leaks(model: Model) -> None:
+        raise RuntimeError("401 for sk-canary-4711")
+
+    models = usual(fails=leaks)
+    for model in models[:2]:
+        model.fails = None
+    query = queries_of(1, 3)[0]
+    with router_of(profile, 4000, state=tmp_path) as router, Answerer(router, pool_of(models)) as answerer:
+        result = asyncio.run(answerer.classify(query))
+        for model in models:
+            model.fails = leaks
+        with pytest.raises(oc.OccamError) as raised:
+            asyncio.run(answerer.classify(query))
+        assert router.receipts is not None
+        kept = [str(result.facts()), str(raised.value), *map(str, router.receipts.search())]
+        assert any("RuntimeError" in text for text in kept)
+    kept += [file.read_bytes().decode("latin-1") for file in tmp_path.iterdir() if file.is_file()]
+    assert not [text for text in kept if "canary" in text]
+
+
 def test_receipts_know_what_came_of_it(profile: oc.Profile, tmp_path: Path) -> None:
     """Answers, calls and costs are in the receipt, so that a true label is enough as feedback."""
     models, queries = usual(large={"fails": gone, "concurrency": 4}), queries_of(8, 24)

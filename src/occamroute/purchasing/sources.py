@@ -153,7 +153,7 @@ class Source:
             return self._outcome(given, rows, seconds)
         except BaseException as error:  # noqa: BLE001  # or hide in what it returned
             # It cannot be used, but it was asked: that is paid.
-            return self._failed(rows, UnavailableError(_words(error)), seconds, uncharged=False)
+            return self._failed(rows, _caused(UnavailableError(_words(error)), error), seconds, uncharged=False)
 
     def _ask(self, queries: Any) -> Any:
         member, timeout = self.member, getattr(self.member, "timeout", None)
@@ -243,13 +243,19 @@ def _words(error: BaseException) -> str:
 def _as_call_error(error: BaseException) -> CallError:
     """What an exception of a classifier means: one that says nothing of money may have been charged."""
     if isinstance(error, InvalidInputError):  # it says of itself that it cannot be used like this
-        return UnavailableError(_words(error))
+        return _caused(UnavailableError(_words(error)), error)
     kind = next((kind for kind in (CallRefusedError, UnavailableError) if isinstance(error, kind)), CallLostError)
     try:
         seconds = error.retry_after if isinstance(error, CallError) else None
     except (TypeError, ValueError):
         seconds = None
-    return kind(_words(error), seconds if seconds is not None and math.isfinite(seconds) else None)
+    return _caused(kind(_words(error), seconds if seconds is not None and math.isfinite(seconds) else None), error)
+
+
+def _caused(made: CallError, error: BaseException) -> CallError:
+    """As ``raise made from error`` would leave it."""
+    made.__cause__ = error
+    return made
 
 
 def sources_of(pool: Pool) -> dict[str, Source]:

@@ -24,7 +24,7 @@ from occamroute.purchasing.sources import Source
 from occamroute.routing.breakers import Breakers
 from occamroute.routing.crews import Crew, Places
 from occamroute.routing.decisions import decision_id
-from occamroute.routing.errands import Call, Desk, Ended, Errand
+from occamroute.routing.errands import Call, Desk, Ended, Errand, kept_words
 
 __all__ = ["Asker", "Request"]
 
@@ -73,7 +73,8 @@ class Request:
 
     def note(self, name: str, reason: object) -> None:
         """Remember why a classifier gave no answer."""
-        said = f"{name}: {str(reason).rstrip('.')}"
+        words = kept_words(reason) if isinstance(reason, BaseException) else str(reason)
+        said = f"{name}: {words.rstrip('.')}"
         if said not in self.reasons:
             self.reasons.append(said)
 

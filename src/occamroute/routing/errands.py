@@ -14,14 +14,21 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute._money import exact
-from occamroute.errors import BudgetExceededError, CallError, CallLostError, CallRefusedError, UnavailableError
+from occamroute.errors import (
+    BudgetExceededError,
+    CallError,
+    CallLostError,
+    CallRefusedError,
+    OccamError,
+    UnavailableError,
+)
 from occamroute.ledger import Hold
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.purchasing.sources import Outcome, Source
 from occamroute.routing.breakers import Breakers
 from occamroute.routing.wallets import Wallet
 
-__all__ = ["Call", "Desk", "Ended", "Errand", "Word", "summed"]
+__all__ = ["Call", "Desk", "Ended", "Errand", "Word", "kept_words", "summed"]
 
 Word: TypeAlias = Literal["answered", "useless", "refused", "lost", "unavailable", "abandoned"]
 
@@ -188,8 +195,14 @@ def _ended(outcome: Outcome, cost: Decimal, problem: str | None) -> Ended:
         tables = (outcome.probabilities, outcome.features)
         call = Call(outcome.source, "answered", cost, outcome.seconds, problem)
         return Ended(call, *(None if table is None else table[0] for table in tables))
-    said = str(error) if problem is None else f"{error} Moreover, {problem}"
+    said = kept_words(error) if problem is None else f"{kept_words(error)} Moreover, {problem}"
     return Ended(Call(outcome.source, _word(error), cost, outcome.seconds, said), error=error)
+
+
+def kept_words(error: BaseException) -> str:
+    """What is kept of an error: of one that is not ours the kind alone, as its words may hold a secret."""
+    cause = error.__cause__ or error
+    return str(error) if isinstance(cause, OccamError) else f"It raised {type(cause).__name__}."
 
 
 def _word(error: CallError) -> Word:
