@@ -22,6 +22,7 @@ from occamroute.reporting.dashboard.making import first_budget, plan_subject, pr
 from occamroute.reporting.dashboard.server import serving
 from occamroute.reporting.dashboard.subjects import Subject
 from occamroute.reporting.exploring.changes import Changes, changed
+from occamroute.reporting.exploring.previews import previews_of
 
 Opened = Callable[..., Page]
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
@@ -257,6 +258,22 @@ def keep_picture(page: Page, name: str) -> None:
         few = taken.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(PICTURES / f"{name}.png", optimize=True)
     assert (PICTURES / f"{name}.png").stat().st_size < 150_000
+
+
+def test_pictures_of_queries(opened: Opened) -> None:
+    """Small ones in the table and beside neighbours, a large one on the receipt; all come from the same origin."""
+    profile = world.profile()
+    images = np.random.default_rng(0).integers(0, 256, (len(profile), 8, 8, 3)).astype(np.uint8)
+    with serving(profile_subject(profile, "pictures", previews=previews_of(profile.ids, images))) as address:
+        page = opened(address)
+        page.wait_for_selector("#table img")
+        page.click("#table .link >> nth=0")
+        page.wait_for_selector("#receipt[open] img.large")
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('dialog img')].every(one => one.naturalWidth === 8)"
+        )
+        assert page.locator("dialog td img").count() == 8
+        assert_readable(page)
 
 
 def test_plans_and_runs_have_pages(opened: Opened) -> None:

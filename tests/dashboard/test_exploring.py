@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import occamroute as oc
 from dashboard import world
@@ -18,6 +21,7 @@ from occamroute.reporting.exploring.changes import Changes, changed
 from occamroute.reporting.exploring.exploration import Exploration
 from occamroute.reporting.exploring.looking import Search, queries, receipt
 from occamroute.reporting.exploring.openings import explore_plan, explore_profile, facts_of_plan
+from occamroute.reporting.exploring.previews import png_of, previews_of
 
 NUMBERS = ("expected_accuracy", "planned_cost", "value", "bound", "gap", "price", "status", "usage")
 SMALL = world.exploration(30, 5)
@@ -217,3 +221,34 @@ def test_a_plan_gives_back_its_estimate(penalty: float) -> None:
     assert "price" in str(facts_of_plan(replace(plan, price=plan.price * 2))["broken"]) or penalty
     front = exploration.frontier()
     assert front["least"] == "3"
+
+
+def test_pictures_are_the_arrays() -> None:
+    """Whatever form an image has, another program reads the same pixels from it."""
+    random = np.random.default_rng(0)
+    colours = random.integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    for image, wanted in (
+        (colours, colours),
+        (np.moveaxis(colours, -1, 0), colours),
+        (colours[..., 0], colours[..., 0]),
+        (colours[..., :1], colours[..., 0]),
+        (colours / np.float32(255.0), colours),
+    ):
+        assert np.array_equal(np.asarray(Image.open(BytesIO(png_of(image)))), wanted)
+
+
+def test_texts_and_images_are_shown_by_their_ids(tmp_path: Path) -> None:
+    """Texts as they are, files as they are, arrays as pictures; numbers are neither."""
+    texts = previews_of(["a", "b"], ["short", "long " * 100])
+    assert texts.of("a") == {"text": "short"}
+    assert len(texts.short("b")["text"]) == 161
+    assert texts.of("c") == {}
+    with pytest.raises(oc.InvalidInputError, match="no picture of 'a'"):
+        texts.picture("a")
+    (tmp_path / "cat.png").write_bytes(png_of(np.zeros((2, 2))))
+    files = previews_of(["a", "b"], [str(tmp_path / "cat.png"), str(tmp_path / "gone.jpg")])
+    assert files.picture("a") == ("image/png", png_of(np.zeros((2, 2))))
+    with pytest.raises(oc.InvalidInputError, match="no such file"):
+        files.picture("b")
+    assert previews_of(["a"], np.zeros((1, 4))).of("a") == {}
+    assert previews_of(["a"], np.zeros((1, 4, 4))).of("a") == {"picture": True}

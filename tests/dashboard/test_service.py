@@ -143,6 +143,7 @@ def test_keys_that_a_browser_can_show(tmp_path: Path, opened: Callable[..., Page
         page = opened(f"{client.base_url}/dashboard/", http_credentials=password)
         page.wait_for_selector("#live[data-seen]")
         assert settled(page)
+        page.close()  # before its server goes
 
 
 def test_the_page_of_a_service(open_world: Served, opened: Callable[..., Page]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +17,7 @@ import pytest
 
 import occamroute as oc
 from dashboard import world
+from occamroute.cli.open import _subject as opened
 from occamroute.execution.runs import Run
 from occamroute.reporting.dashboard.making import plan_subject, profile_subject, run_subject
 from occamroute.reporting.dashboard.replies import POLICY
@@ -168,39 +171,65 @@ def test_a_port_that_is_taken(subject: Subject) -> None:
         make_server(subject, port=server.server_address[1])
 
 
-@pytest.mark.parametrize("kind", ["profile", "plan", "run"])
-def test_the_command(tmp_path: Path, kind: str) -> None:
+def test_the_command(tmp_path: Path) -> None:
     """It prints where the page is, serves it without FastAPI, and Ctrl-C ends it with 0."""
-    made = world.profile() if kind == "profile" else small_plan() if kind == "plan" else made_run(small_plan())
-    oc.save(made, tmp_path / "file.parquet")
+    oc.save(made_run(small_plan()), tmp_path / "file.parquet")
     # No module of a service may be needed.
     blocked = "import sys; sys.modules.update(dict.fromkeys(('fastapi', 'starlette', 'uvicorn'))); "
     code = blocked + "from occamroute.cli import main; main()"
-    words = [sys.executable, "-c", code, "open", "file.parquet", "--no-browser", "--json"]
+    words = [sys.executable, "-c", code, "open", "file.parquet", "--no-browser"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        line = json.loads(process.stdout.readline())
-        assert line["kind"] == kind
-        assert httpx.get(f"{line['address']}api/about").json()["title"] == "file.parquet"
+        found = re.fullmatch(r"file.parquet is at (\S+) \(Ctrl-C ends\)\n", process.stdout.readline())
+        assert found is not None
+        assert httpx.get(f"{found[1]}api/about").json()["kind"] == "run"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
 
-def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
-    """A file of another kind, and options that go with a plan alone."""
-    oc.save(small_plan(), tmp_path / "plan.parquet")
-    front = world.estimate(20, 3).frontier()
-    oc.save(front, tmp_path / "front.parquet")
-    oc.save(world.profile(), tmp_path / "profile.parquet")
-    wrong = {
-        ("front.parquet",): "a profile, a plan or a run is needed",
-        ("nothing.parquet",): "there is no such file",
-        ("profile.parquet", "--profile", "profile.parquet"): "go with a plan",
-    }
-    for words, sentence in wrong.items():
-        command = [sys.executable, "-m", "occamroute", "open", "--no-browser", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert sentence in done.stderr
+def test_the_command_knows_what_a_file_holds(tmp_path: Path) -> None:
+    """A profile, a plan with all that goes with it, or a run; anything else is refused in a sentence."""
+    profile = world.profile()
+    pool, asked = profile.split(0.5, seed=0)
+    plan = oc.estimate(pool, asked.features, ids=asked.ids).plan(60)
+    nouns: dict[str, Any] = {"profile": pool, "queries": asked, "plan": plan, "run": made_run(small_plan())}
+    files = {name: str(tmp_path / f"{name}.parquet") for name in (*nouns, "front", "nothing")}
+    for name, noun in nouns.items():
+        oc.save(noun, files[name])
+    oc.save(world.estimate(20, 3).frontier(), files["front"])
+    knobs: dict[str, Any] = {"estimator": "bagged", "extractor": None, "seed": 0}
+    kinds = [opened(files[name], None, None, None, **knobs).kind for name in ("profile", "plan", "run")]
+    assert kinds == ["profile", "plan", "run"]
+    known = opened(files["plan"], files["profile"], files["queries"], None, **knobs)
+    assert known.exploration is not None
+    assert known.exploration.surroundings is not None
+    for name, beside, sentence in (
+        ("front", None, "a profile, a plan or a run is needed"),
+        ("nothing", None, "there is no such file"),
+        ("profile", files["profile"], "go with a plan"),
+    ):
+        with pytest.raises(oc.OccamError, match=sentence):
+            opened(files[name], beside, None, None, **knobs)
+
+
+def test_the_command_shows_the_queries(tmp_path: Path) -> None:
+    """With the file that the profile was made from their texts are beside their ids, and can be searched."""
+    lines = [json.dumps({"text": f"query {number}", "label": "cat"}) for number in range(40)]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines))
+    classes = ("cat", "dog")
+    members = [oc.classifier(name, lambda texts: [[0.9, 0.1]] * len(texts), classes=classes, cost=1) for name in "ab"]
+    texts = [f"query {number}" for number in range(40)]
+    oc.save(oc.profile(oc.Pool(members, classes), texts, ["cat"] * 40, extractor="a"), tmp_path / "profile.parquet")
+    words = [sys.executable, "-m", "occamroute", "open", "profile.parquet", "--data", "data.jsonl", "--no-browser"]
+    with subprocess.Popen([*words, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        found = httpx.get(f"{address}api/queries?budget=40&text=query").json()
+        assert found["total"] == 20
+        assert {row["text"] for row in found["rows"]} <= set(texts)
+        receipt = httpx.get(f"{address}api/receipt?budget=40&row=0").json()
+        assert {receipt["text"], *(one["text"] for one in receipt["neighbours"])} <= set(texts)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import Seed, load_profile
+from occamroute.cli._inputs import QueryColumn, Seed, load_profile
 
 if TYPE_CHECKING:
     from occamroute.reporting.dashboard.subjects import Subject
+    from occamroute.reporting.exploring.previews import Previews
 
 __all__ = ["open_file"]
 
@@ -24,6 +25,11 @@ def open_file(
     features: Annotated[
         str | None, typer.Option(help="With a plan and its profile: the queries' features, to show neighbours.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="The queries themselves, texts or images, as `occamroute profile` took them."),
+    ] = None,
+    query: QueryColumn = None,
     estimator: Annotated[str, typer.Option(help="With a profile: bagged, sampled (the paper), forest, mixture.")] = (
         "bagged"
     ),
@@ -41,7 +47,8 @@ def open_file(
 
     from occamroute.reporting.dashboard.server import HOME, LOOPBACK, make_server
 
-    subject = _subject(file, profile, features, estimator=estimator, extractor=extractor, seed=seed)
+    previews = None if data is None else _previews(data, query)
+    subject = _subject(file, profile, features, previews, estimator=estimator, extractor=extractor, seed=seed)
     with make_server(subject, port=port) as server:
         address = f"http://{LOOPBACK}:{server.server_address[1]}{HOME}"
         if as_json:
@@ -56,8 +63,24 @@ def open_file(
             return
 
 
+def _previews(data: str, query: str | None) -> Previews:
+    from occamroute.data_files import read_data
+    from occamroute.purchasing.terms import query_ids_of
+    from occamroute.reporting.exploring.previews import previews_of
+
+    found = read_data(data, query=query)
+    return previews_of(query_ids_of(found.ids, found.queries), found.queries)
+
+
 def _subject(
-    file: str, profile: str | None, features: str | None, *, estimator: str, extractor: str | None, seed: int
+    file: str,
+    profile: str | None,
+    features: str | None,
+    previews: Previews | None,
+    *,
+    estimator: str,
+    extractor: str | None,
+    seed: int,
 ) -> Subject:
     import os
     from pathlib import Path
@@ -77,12 +100,11 @@ def _subject(
     if not isinstance(found, Plan) and (profile is not None or features is not None):
         raise InvalidInputError("--profile and --features go with a plan.")
     if isinstance(found, Profile):
-        return profile_subject(found, title, estimator=estimator, extractor=extractor, seed=seed)
+        return profile_subject(found, title, previews=previews, estimator=estimator, extractor=extractor, seed=seed)
     if isinstance(found, Run):
         return run_subject(found, title)
     if isinstance(found, Plan):
         known = None if profile is None else load_profile(profile)
-        return plan_subject(
-            found, title, profile=known, features=None if features is None else read_queries(features).features
-        )
+        table = None if features is None else read_queries(features).features
+        return plan_subject(found, title, profile=known, features=table, previews=previews)
     raise StorageError(file, f"it holds a {type(found).__name__.lower()}, a profile, a plan or a run is needed")

@@ -93,5 +93,6 @@ def _say(address: str, service: Service) -> None:
     router = service.router
     looked_at = "no features" if router.extractor is None else f"the features of {router.extractor}"
     typer.echo(f"occamroute serves {len(router.names)} classifiers at {address}, by {looked_at}; {address}/docs")
+    typer.echo(f"To be looked at in a browser: {address}/dashboard")
     if service.open:
         typer.echo("There is no key: every program of this machine may ask. Make one with occamroute keys add.")

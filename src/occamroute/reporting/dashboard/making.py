@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from occamroute.execution.runs import Run
@@ -10,6 +11,7 @@ from occamroute.profiles import Profile
 from occamroute.reporting.dashboard.subjects import Subject
 from occamroute.reporting.exploring.exploration import Exploration
 from occamroute.reporting.exploring.openings import explore_plan, explore_profile, facts_of_plan
+from occamroute.reporting.exploring.previews import Previews
 
 __all__ = ["first_budget", "plan_subject", "profile_subject", "run_subject"]
 
@@ -22,15 +24,22 @@ REACHED = "The labels of these queries are known, so that the page also shows wh
 FIRST_GAIN = 0.8
 
 
-def profile_subject(profile: Profile, title: str, **options: Any) -> Subject:
+def profile_subject(profile: Profile, title: str, *, previews: Previews | None = None, **options: Any) -> Subject:
     """A profile: half of its rows are planned for, by what the other half says."""
-    exploration = explore_profile(profile, **options)
+    exploration = replace(explore_profile(profile, **options), previews=previews)
     return Subject(
         "profile", title, exploration, budget=first_budget(exploration), notes=(OPTIMISTIC, REACHED)
     )  # fmt: skip
 
 
-def plan_subject(plan: Plan, title: str, *, profile: Profile | None = None, features: Any = None) -> Subject:
+def plan_subject(
+    plan: Plan,
+    title: str,
+    *,
+    profile: Profile | None = None,
+    features: Any = None,
+    previews: Previews | None = None,
+) -> Subject:
     """A plan: what it promises, and every other budget it could have had."""
     facts = facts_of_plan(plan)
     notes = [OPTIMISTIC]
@@ -40,7 +49,7 @@ def plan_subject(plan: Plan, title: str, *, profile: Profile | None = None, feat
             f"The plan was made with a penalty of {penalty:g}: what is drawn are estimates less that penalty, as they "
             "were optimised."
         )
-    exploration = explore_plan(plan, profile=profile, features=features)
+    exploration = replace(explore_plan(plan, profile=profile, features=features), previews=previews)
     exploration.scene()
     return Subject("plan", title, exploration, budget=facts["budget_text"], facts=facts, notes=tuple(notes))
 

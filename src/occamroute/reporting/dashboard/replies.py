@@ -72,6 +72,8 @@ def reply(subject: Subject, path: str, query: str) -> Reply:
     wish = Wish(parse_qs(query, keep_blank_values=True))
     answer, download = subject.answer(name), subject.files(name)
     try:
+        if name == "picture":
+            return Reply(200, *subject.picture(wish))
         if download is not None:
             return Reply(200, MEDIA[name.rpartition(".")[2]], download(wish), name)
         if answer is None:

@@ -143,6 +143,13 @@ class Subject:
             own["bought"] = lambda wish: bought(run, wish.search)
         return own.get(name)
 
+    def picture(self, wish: Wish) -> tuple[str, bytes]:
+        """The media type and the bytes of a query's picture."""
+        previews = None if self.exploration is None else self.exploration.previews
+        if previews is None:
+            raise InvalidInputError("there are no pictures of these queries.")
+        return previews.picture(wish.text("id"))
+
     def files(self, name: str) -> Callable[[Wish], bytes] | None:
         """The function that gives the bytes of a file to download."""
         exploration = self.exploration

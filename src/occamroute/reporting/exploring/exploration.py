@@ -18,6 +18,7 @@ from occamroute.planning.estimates import Estimate
 from occamroute.planning.frontiers import Frontier
 from occamroute.planning.plans import Plan
 from occamroute.reporting.exploring.changes import NO_CHANGES, Changes, changed
+from occamroute.reporting.exploring.previews import Previews
 from occamroute.reporting.exploring.singles import Single, against, best, dearest, singles
 from occamroute.reporting.exploring.surroundings import Surroundings
 
@@ -62,14 +63,15 @@ class Exploration:
     """An estimate to look at: every number is one of ``Estimate.plan`` or ``Estimate.frontier``.
 
     ``truth`` (N, M) is what really happens, where it is known: it takes no part in any plan. ``labels`` (N,) are the
-    queries' own. ``surroundings`` are the labelled rows that estimates came from; ``about`` says in words what
-    all this was made from.
+    queries' own. ``surroundings`` are the labelled rows that estimates came from, ``previews`` what queries
+    look like; ``about`` says in words what all this was made from.
     """
 
     estimate: Estimate
     truth: FloatArray | None = None
     labels: Sequence[str | None] | None = None
     surroundings: Surroundings | None = None
+    previews: Previews | None = None
     penalty: float = 0.0
     objective: Objective = "mean"
     seed: int = 0

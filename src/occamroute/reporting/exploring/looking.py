@@ -24,7 +24,7 @@ CLOSE = 1e-12
 
 @dataclass(frozen=True)
 class Search:
-    """Which queries: of a classifier, with a text in their id or label; how they are sorted, and which page."""
+    """Which queries: of a classifier, with a text in their id, label or words; how they are sorted, and which page."""
 
     classifier: str | None = None
     text: str = ""
@@ -53,9 +53,10 @@ def queries(exploration: Exploration, budget: str, changes: Changes = NO_CHANGES
         found = found[::-1]
     page = found[wish.offset : wish.offset + wish.limit]
     lists = {name: column[page].tolist() for name, column in columns.items()}
-    labels = exploration.labels
+    labels, previews = exploration.labels, exploration.previews
     rows = [
         {"row": int(row), "label": None if labels is None else labels[row]}
+        | ({} if previews is None else previews.short(plan.ids[row]))
         | {name: column[place] for name, column in lists.items()}
         for place, row in enumerate(page)
     ]
@@ -70,10 +71,14 @@ def receipt(exploration: Exploration, row: int, budget: str, changes: Changes = 
     problem, chosen = plan.problem, int(plan.choice[row])
     costs = problem.cost if problem.cost.ndim == 1 else problem.cost[row]
     scores = problem.value[row] - plan.price * costs
-    surroundings = exploration.surroundings
+    surroundings, previews = exploration.surroundings, exploration.previews
     truth = None if exploration.truth is None else exploration.truth[row, exploration.columns(changes)]
     overhead = exact(problem.overhead)
+    near = [] if surroundings is None else surroundings.near(row)
+    if previews is not None:
+        near = [one | previews.short(one["id"]) for one in near]
     return {
+        **({} if previews is None else previews.of(plan.ids[row])),
         "row": row,
         "id": plan.ids[row],
         "label": None if exploration.labels is None else exploration.labels[row],
@@ -92,7 +97,7 @@ def receipt(exploration: Exploration, row: int, budget: str, changes: Changes = 
             for option, name in enumerate(plan.names)
         ],
         "flips": _flips(scene, plan, costs, row),
-        "neighbours": [] if surroundings is None else surroundings.near(row),
+        "neighbours": near,
         "features": [] if surroundings is None else surroundings.features(row),
         "distance": None if scene.estimate.distance is None else float(scene.estimate.distance[row]),
     }
@@ -116,13 +121,10 @@ def _found(exploration: Exploration, plan: Plan, wish: Search) -> IntArray:
         fits &= plan.choice == plan.names.index(wish.classifier)
     if wish.text:
         needle = wish.text.casefold()
-        labels = exploration.labels or [None] * len(plan)
-        fits &= np.array(
-            [
-                needle in name.casefold() or needle in (label or "").casefold()
-                for name, label in zip(plan.ids, labels, strict=True)
-            ]
-        )
+        labels, previews = exploration.labels or [None] * len(plan), exploration.previews
+        texts = [""] * len(plan) if previews is None else [previews.of(name).get("text", "") for name in plan.ids]
+        known = zip(plan.ids, labels, texts, strict=True)
+        fits &= np.array([needle in f"{name}\n{label or ''}\n{text}".casefold() for name, label, text in known])
     return np.flatnonzero(fits)
 
 

@@ -1,8 +1,13 @@
 // Questions to the server this page came from, and to no other.
 
 export const ask = async (name, parameters = new URLSearchParams()) => {
-  const reply = await fetch(`api/${name}?${parameters}`, { headers: { accept: "application/json" } });
-  if (!reply.ok) throw new Error(`The server answered with ${reply.status}.`);
+  let reply;
+  try {
+    reply = await fetch(`api/${name}?${parameters}`, { headers: { accept: "application/json" } });
+  } catch {
+    throw new Error("the server does not answer. Is occamroute still running?");
+  }
+  if (!reply.ok) throw new Error(`the server answered with ${reply.status}.`);
   return reply.json();
 };
 
@@ -11,12 +16,15 @@ export const newest = (work) => {
   let running = null;
   let waiting = null;
   const run = async () => {
-    while (waiting) {
-      const given = waiting;
-      waiting = null;
-      await work(...given, () => waiting !== null);
+    try {
+      while (waiting) {
+        const given = waiting;
+        waiting = null;
+        await work(...given, () => waiting !== null);
+      }
+    } finally {
+      running = null;
     }
-    running = null;
   };
   return (...given) => {
     waiting = given;

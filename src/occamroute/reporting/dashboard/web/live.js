@@ -7,6 +7,11 @@ import { showDecision } from "./receipt.js";
 
 const EVERY = 3000;
 
+const unreachable = (error) => {
+  find("failure").textContent = `The service cannot be asked just now: ${error.message}`;
+  find("failure").hidden = false;
+};
+
 const segment = (share, kind) => {
   const made = make("span", { class: kind });
   made.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
@@ -40,7 +45,13 @@ const drift = (found) => fill(find("live-drift"), make("h3", {}, found.alarms.le
   make("dl", { class: "facts" }, Object.entries(found.evidence).flatMap(([name, value]) => [make("dt", {}, `evidence in ${name}`), make("dd", {}, exact(value, number(value, 3)), " of 100")])));
 
 const decisions = (about, rows) => {
-  const open = async (id) => showDecision(about, await ask("decision", new URLSearchParams({ id })));
+  const open = async (id) => {
+    try {
+      showDecision(about, await ask("decision", new URLSearchParams({ id })));
+    } catch (error) {
+      unreachable(error);
+    }
+  };
   const focused = document.activeElement?.dataset?.decision;
   fill(find("decisions"), rows.length ? table("Latest decisions",
     [{ content: "when", attributes: { class: "text" } }, { content: "goes to", attributes: { class: "text" } }, { content: "why", attributes: { class: "text small-off" } }, { content: "answer", attributes: { class: "text" } }],
@@ -68,8 +79,7 @@ export const watch = (about) => {
       find("live").dataset.seen = String(now.budget.now);
       find("failure").hidden = true;
     } catch (error) {
-      find("failure").textContent = `The service cannot be asked just now. ${error.message}`;
-      find("failure").hidden = false;
+      unreachable(error);
     }
     timer = setTimeout(look, EVERY);
   };

@@ -16,7 +16,7 @@ import { whatIf } from "./whatif.js";
 const KINDS = { profile: "a profile: half of its rows, planned for by the other half", plan: "a plan", run: "a run", service: "a service, explored on its held-out rows" };
 
 const fail = (error) => {
-  find("failure").textContent = `The page cannot go on: ${error.message}`;
+  find("failure").textContent = `This page cannot go on: ${error.message}`;
   find("failure").hidden = false;
 };
 
@@ -52,12 +52,13 @@ const explore = async (about) => {
     for (const kind of ["csv", "parquet"]) find(`download-${kind}`).href = `api/plan.${kind}?${parameters()}`;
   });
 
-  const open = async (row) => showReceipt(about, await ask("receipt", parameters({ row })));
+  const open = (row) => ask("receipt", parameters({ row })).then((found) => showReceipt(about, found)).catch(fail);
   const table = queryTable({ about, source: { name: "queries", parameters }, columns: planColumns(about, open) });
 
   /** Ask for the plan at the budget; while the answer is under way only the newest wish waits. */
   const move = newest(async (budget, source, isOld) => {
     const at = await ask("at", parameters({ budget }));
+    find("failure").hidden = true;
     if (isOld()) return;
     problem(at);
     if (at.refused) {
@@ -80,12 +81,13 @@ const explore = async (about) => {
   };
   const front = frontierChart(about, (budget, source) => moveTo(budget, source));
 
-  const sweep = later(250, newest(async (isOld) => {
+  const swept = newest(async (isOld) => {
     const asked = String(parameters());
     const found = await ask("sweep", parameters());
     if (!found.refused && !isOld()) usage.show(found.rows, axis);
     find("usage-chart").dataset.swept = asked;
-  }));
+  });
+  const sweep = later(250, () => swept().catch(fail));
 
   const change = newest(async (isOld) => {
     changesOf.refresh();

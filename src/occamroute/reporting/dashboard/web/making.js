@@ -48,3 +48,9 @@ const cell = (tag, content, attributes = {}) =>
   content !== null && typeof content === "object" && !(content instanceof Node)
     ? make(tag, { ...attributes, ...content.attributes }, ...[content.content].flat())
     : make(tag, attributes, content ?? "");
+
+/** A query as people know it: its picture or text, where the server has one, else nothing. */
+export const preview = (row, kind = "thumb") => {
+  if (row.picture) return make("img", { class: kind, loading: "lazy", alt: "", src: `api/picture?${new URLSearchParams({ id: row.id })}` });
+  return row.text ? make("span", { class: `words ${kind}`, tabindex: kind === "large" ? "0" : null }, row.text) : null;
+};

@@ -1,7 +1,7 @@
 // A receipt: why a query goes where it goes.
 
 import { moment, number, percent } from "./format.js";
-import { bar, exact, fill, find, make, swatch, table } from "./making.js";
+import { bar, exact, fill, find, make, preview, swatch, table } from "./making.js";
 import { right } from "./table.js";
 
 const dialog = () => find("receipt");
@@ -32,7 +32,7 @@ const neighbours = (names, rows) => {
     make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Neighbours" }, table("The labelled queries nearest to it",
       ["query", ...(rows.some((row) => row.label) ? ["label"] : []), "distance",
         ...(about ? names.map((name, index) => ({ attributes: { class: "narrow" }, content: [swatch(index), make("span", { class: "unseen" }, name)] })) : [])],
-      rows.map((row) => ({ cells: [{ attributes: { class: "long" }, content: row.id }, ...(rows.some((one) => one.label) ? [{ attributes: { class: "text" }, content: row.label ?? "" }] : []),
+      rows.map((row) => ({ cells: [{ attributes: { class: "long" }, content: [preview(row), row.id] }, ...(rows.some((one) => one.label) ? [{ attributes: { class: "text" }, content: row.label ?? "" }] : []),
         number(row.distance, 3), ...(about ? names.map((name) => (name in row.success ? right(row.success[name]) : "")) : [])] })))),
     about ? make("ul", { class: "legend" }, names.map((name, index) => make("li", {}, swatch(index), name))) : null];
 };
@@ -50,6 +50,7 @@ export const showReceipt = (about, found) => {
   const known = found.estimates.some((row) => row.reached !== null);
   open(["Query ", make("q", {}, found.id)],
     make("p", { class: "lead" }, "goes to ", make("strong", {}, found.classifier), found.label ? `; its label is ${found.label}` : "", "."),
+    preview(found, "large"),
     make("p", {}, found.sentence),
     estimates(about.names, found.estimates, known),
     make("p", { class: "quiet small" }, "Score: estimate less the price of money, ", exact(found.price, number(found.price)), " right answers a unit, times the cost of the call."),

@@ -2,7 +2,7 @@
 
 import { ask, later, newest } from "./asking.js";
 import { count, number, percent } from "./format.js";
-import { bar, exact, fill, find, make, swatch, table } from "./making.js";
+import { bar, exact, fill, find, make, preview, swatch, table } from "./making.js";
 
 const SIZE = 25;
 
@@ -36,7 +36,7 @@ export const queryTable = ({ about, source, columns }) => {
   const show = (found) => {
     const rows = found.rows.map((row) => ({ cells: columns.map((column) => ({ attributes: { class: column.kind }, content: column.show(row) })) }));
     const active = document.activeElement?.closest?.("#table th") ? [...place.querySelectorAll("th")].indexOf(document.activeElement.closest("th")) : -1;
-    fill(place, found.total ? table("Queries", columns.map(heading), rows) : make("p", { class: "empty" }, "No query fits. Try another classifier, or less text."));
+    fill(place, found.total ? table("Queries", columns.map(heading), rows) : make("p", { class: "empty" }, found.why ?? "No query fits. Try another classifier, or less text."));
     if (active >= 0) place.querySelectorAll("th")[active]?.querySelector("button")?.focus();
     pager(found.total);
   };
@@ -54,10 +54,9 @@ export const queryTable = ({ about, source, columns }) => {
 
   const load = newest(async () => {
     const found = await ask(source.name, parameters());
-    if (!found.refused) show(found);
-    place.dataset.loaded = String(parameters());
+    show(found.refused ? { total: 0, rows: [], why: found.refused } : found);
   });
-  const refresh = () => load();
+  const refresh = () => load().catch((error) => show({ total: 0, rows: [], why: `This table cannot be shown: ${error.message}` }));
 
   const select = find("search-classifier");
   fill(select, make("option", { value: "" }, "all"), about.names.map((name) => make("option", { value: name }, name)));
@@ -74,7 +73,7 @@ export const queryTable = ({ about, source, columns }) => {
 const named = (about, name) => [swatch(about.names.indexOf(name)), " ", name];
 
 export const planColumns = (about, open) => [
-  { name: "id", title: "query", kind: "long", show: (row) => make("button", { type: "button", class: "link", onclick: () => open(row.row) }, row.id) },
+  { name: "id", title: "query", kind: "long", show: (row) => [preview(row), make("button", { type: "button", class: "link", onclick: () => open(row.row) }, row.id)] },
   about.labelled && { title: "label", kind: "text small-off", show: (row) => row.label ?? "" },
   { name: "classifier", title: "goes to", kind: "text", show: (row) => named(about, row.classifier) },
   { name: "success", title: "estimate", kind: "", show: (row) => [bar(row.success, `c${about.names.indexOf(row.classifier) % 12}`), " ", exact(row.success, percent(row.success))] },
