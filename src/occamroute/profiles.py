@@ -23,7 +23,10 @@ from occamroute._arrays import (
     row_labels,
     success_matrix,
 )
+from occamroute._intervals import mean_bounds
 from occamroute._money import Amount, exact, from_text, money, rounded_up, units_for
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import classifier_chart
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.storage import Parts
 
@@ -144,6 +147,13 @@ class Profile:
     def __repr__(self) -> str:
         sets = ", ".join(f"{name} ({table.shape[1]})" for name, table in self.feature_sets.items())
         return f"Profile({len(self)} queries, classifiers {', '.join(self.names)}; features {sets})"
+
+    def _repr_html_(self) -> str:
+        bounds = mean_bounds(self.success, self.blocks)
+        sets = ", ".join(f"{name} ({table.shape[1]})" for name, table in self.feature_sets.items())
+        facts = [("labelled queries", f"{len(self):,}"), ("features", sets), ("fingerprint", self.fingerprint[:12])]
+        picture = classifier_chart(self.names, self.mean_costs, self.accuracy, bounds)
+        return card(f"Profile of {len(self.names)} classifiers", facts, picture)
 
     @property
     def feature_sets(self) -> dict[str, FloatArray]:

@@ -109,7 +109,8 @@ def interval_bars(
         tip = f"{name}: {x_format(value)}" + ("" if interval is None else f" ({x_format(low)} to {x_format(high)})")
         body.append(
             f"<g><title>{escape(tip)}</title>{_name(name, left, y)}"
-            f'<path d="M{across(low):.1f} {y + 10}H{across(high):.1f}M{across(low):.1f} {y + 5}v10M{across(high):.1f} {y + 5}v10" stroke="{colour}" stroke-width="2" '
+            f'<path d="M{across(low):.1f} {y + 10}H{across(high):.1f}M{across(low):.1f} {y + 5}v10'
+            f'M{across(high):.1f} {y + 5}v10" stroke="{colour}" stroke-width="2" '
             f'fill="none"/><circle cx="{across(value):.1f}" cy="{y + 10}" r="5" fill="{colour}"/></g>'
         )
     return picture(body, title, plot, plot.height)
@@ -121,6 +122,6 @@ def _room_for(names: Sequence[str], canvas: Canvas) -> int:
 
 
 def _name(name: str, left: int, y: float) -> str:
-    most = max(4, int((left - 10) / 7))
+    most = max(4, int((left - 10) / text_width("x")))
     short = name if len(name) <= most else name[: most - 1] + "…"
     return f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(short)}</text>'

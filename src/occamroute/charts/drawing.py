@@ -78,7 +78,7 @@ def colour_of(index: int) -> str:
 
 def text_width(text: str) -> float:
     """About how wide a text is, on the safe side."""
-    return 7.0 * len(text)
+    return 7.8 * len(text)
 
 
 def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:

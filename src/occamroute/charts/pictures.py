@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from occamroute._arrays import FloatArray
+from occamroute.charts.bars import share_bars
 from occamroute.charts.drawing import WIDE, Canvas
 from occamroute.charts.lines import Numbers, Series, line_chart
 from occamroute.charts.words import Interval, amount, percent, short_share
 
-__all__ = ["calibration_chart", "classifier_chart", "frontier_chart", "pareto_mask", "spread_out"]
+__all__ = ["calibration_chart", "classifier_chart", "frontier_chart", "pareto_mask", "spread_out", "usage_chart"]
 
 # Where the dearest costs so many times the cheapest, places are spread logarithmically.
 WIDE_RANGE = 30.0
@@ -78,6 +79,13 @@ def frontier_chart(
         series, title="Accuracy against budget", x_label="budget for all queries", y_label=y_label,
         y_format=y_format, log_x=spread_out([*budgets][:1] + [*budgets][-1:]), canvas=canvas,
     )  # fmt: skip
+
+
+def usage_chart(usage: Mapping[str, int], queries: int, *, canvas: Canvas = WIDE) -> str:
+    """How many of the queries each classifier answers, the busiest first; those that answer none are left out."""
+    used = sorted((name for name in usage if usage[name]), key=lambda name: -usage[name])
+    texts = [f"{usage[name]:,} ({100 * usage[name] / queries:.1f} %)" for name in used]
+    return share_bars(used, [usage[name] for name in used], texts, title="Queries by classifier", canvas=canvas)
 
 
 def calibration_chart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Interval", "amount", "between", "percent", "plain_percent", "points", "short_share"]
+__all__ = ["Interval", "amount", "between", "brief", "percent", "plain_percent", "points", "short_share"]
 
 Interval = tuple[float, float] | None
 UNKNOWN = "no interval known"
@@ -39,6 +39,11 @@ def points(difference: float, interval: Interval) -> str:
 def amount(value: float) -> str:
     """An amount of money with the digits that it has, up to nine."""
     return f"{value:,.9g}" if abs(value) < 1e12 else f"{value:.9g}"
+
+
+def brief(value: float) -> str:
+    """An amount with four digits, to be read at a glance."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
 
 
 def _minus(text: str) -> str:

@@ -17,6 +17,7 @@ from occamroute.cli.open import open_file
 from occamroute.cli.plan import plan
 from occamroute.cli.pool import pool
 from occamroute.cli.profile import profile
+from occamroute.cli.report import report
 from occamroute.cli.serve import serve
 from occamroute.cli.study import study
 from occamroute.cli.verify import verify
@@ -59,6 +60,7 @@ app.command()(compare)
 app.command()(classify)
 app.command()(execute)
 app.command()(verify)
+app.command()(report)
 app.command()(serve)
 app.command("open")(open_file)
 app.add_typer(keys, name="keys")

@@ -27,7 +27,7 @@ def frontier(
     as_json: Json = False,
 ) -> None:
     """Show the highest expected accuracy at every budget (the plain mean of estimates, which is optimistic)."""
-    from occamroute.charts import Series, line_chart
+    from occamroute.charts.pictures import frontier_chart
     from occamroute.errors import InvalidInputError
     from occamroute.storage import save, whole_file
     from occamroute.tables import read_queries, write_csv
@@ -40,8 +40,7 @@ def frontier(
     front = estimate.frontier(penalty=penalty, seed=seed)
     shown = front.spread(points)
     if out is not None and suffix == ".svg":
-        series = [Series("expected accuracy", *front.spread(400).points())]
-        picture = line_chart(series, title="Accuracy–cost frontier", x_label="budget", y_label="expected accuracy")
+        picture = frontier_chart(*front.spread(400).points())
         with whole_file(out) as temporary:
             temporary.write_text(picture, encoding="utf-8")
     elif out is not None and suffix == ".csv":

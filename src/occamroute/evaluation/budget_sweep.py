@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from occamroute._intervals import mean_bounds
 from occamroute._money import exact
 from occamroute.errors import InvalidInputError
 from occamroute.evaluation.comparing import compare, dearest_total
@@ -28,6 +29,7 @@ class SweepRow:
     gap: float | None = None
     chosen: str | None = None
     usage: dict[str, int] | None = None
+    accuracy_bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Sweep:
     names: tuple[str, ...]
     shares: tuple[float, ...]
     accuracies: tuple[float, ...]
+    bounds: tuple[tuple[float, float], ...]
     n_profile: int
     n_queries: int
 
@@ -78,11 +81,13 @@ def sweep(
     )
     shares = tuple((costs / costs.max()).tolist())
     every = (cheapest, *rows, dearest)
-    return Sweep(every, profile.names, shares, tuple(test.accuracy.tolist()), len(profile), len(test))
+    bounds = tuple((low, high) for low, high in mean_bounds(test.success, test.blocks).tolist())
+    return Sweep(every, profile.names, shares, tuple(test.accuracy.tolist()), bounds, len(profile), len(test))
 
 
 def _single(profile: Profile, test: Profile, method: str, column: int, full: float) -> SweepRow:
     cost = float(exact(float(profile.mean_costs[column])) * len(test))
+    ((low, high),) = mean_bounds(test.success[:, [column]], test.blocks)
     return SweepRow(
         method=method,
         budget=cost / full,
@@ -90,4 +95,5 @@ def _single(profile: Profile, test: Profile, method: str, column: int, full: flo
         cost=cost,
         cost_share=cost / full,
         chosen=profile.names[column],
+        accuracy_bounds=(float(low), float(high)),
     )

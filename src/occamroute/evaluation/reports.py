@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from occamroute.charts import Series, line_chart
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import spread_out
+from occamroute.charts.words import percent, plain_percent, short_share
 from occamroute.errors import InvalidInputError
 from occamroute.storage import Parts
 
@@ -106,25 +109,48 @@ class Report:
                     )  # fmt: skip
         return found
 
+    def series(self, method: str, **look: Any) -> Series:
+        """A method's accuracy against its share of the dearest's cost, with its band where intervals are known."""
+        rows = self.of(method)
+        bounds = [row["accuracy_bounds"] for row in rows]
+        known = None not in bounds
+        return Series(
+            method,
+            [row["cost_share"] for row in rows],
+            [row["accuracy"] for row in rows],
+            points=True,
+            low=[low for low, _ in bounds] if known else (),
+            high=[high for _, high in bounds] if known else (),
+            tips=[
+                f"{method} at {short_share(row['cost_share'])}: {percent(row['accuracy'], row['accuracy_bounds'])}"
+                for row in rows
+            ],
+            **look,
+        )
+
     def chart(self) -> str:
         """Accuracy against cost for every method, as SVG."""
-        series = [
-            Series(
-                method,
-                [row["cost_share"] for row in self.of(method)],
-                [100.0 * row["accuracy"] for row in self.of(method)],
-                points=True,
-                dashed=method in ("oracle", "mixture"),
-            )
-            for method in self.methods
-        ]
-        shares = [row["cost_share"] for row in self.rows if row["cost_share"] > 0.0]
+        shares = [row["cost_share"] for row in self.rows]
         return line_chart(
-            series,
+            [self.series(method, dashed=method in ("oracle", "mixture")) for method in self.methods],
             title="accuracy against cost",
             x_label="cost, as a share of always using the dearest",
-            y_label="accuracy, %",
-            log_x=bool(shares) and min(shares) < 0.02 and all(row["cost_share"] > 0.0 for row in self.rows),
+            y_label="accuracy",
+            x_format=short_share,
+            y_format=short_share,
+            log_x=spread_out(shares),
+        )
+
+    def _repr_html_(self) -> str:
+        about = self.about
+        facts = [
+            ("queries", f"{about['n_queries']:,}"),
+            ("learned from", f"{about['n_profile']:,}"),
+            (f"always {about['dearest']}", plain_percent(about["dearest_accuracy"])),
+            ("budgets", f"{len(self.budgets)}"),
+        ]
+        return card(
+            f"Comparison of {len(self.methods)} methods", facts, self.chart(), note="Bands are intervals of 90 %."
         )
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:

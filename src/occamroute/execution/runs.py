@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, from_text
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import usage_chart
+from occamroute.charts.words import brief, percent
 from occamroute.planning.plans import Plan
 from occamroute.storage import Parts
 
@@ -51,6 +54,24 @@ class Run:
     def __repr__(self) -> str:
         done = len(self) - len(self.failures)
         return f"Run({done} of {len(self)} queries answered, spent {self.spent:.6g} of {float(self.budget):.6g})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("answered", f"{len(self) - len(self.failures):,} of {len(self):,}"),
+            ("spent", f"{brief(self.spent)} of {brief(float(self.budget))}"),
+            ("lost to failed calls", brief(self.lost)),
+            ("expected accuracy (90 %)", percent(self.expected_accuracy, self.accuracy_interval)),
+        ]
+        return card("Run", facts, usage_chart(self.usage, len(self)))
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float] | None:
+        """The 90 % interval that the plan promised, where all that was bought is what was planned."""
+        stated = self.made_from.get("accuracy_interval")
+        if stated is None or self.made_from.get("expected_accuracy") != self.expected_accuracy:
+            return None
+        low, high = stated
+        return float(low), float(high)
 
     @cached_property
     def spent(self) -> float:

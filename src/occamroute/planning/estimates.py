@@ -11,6 +11,9 @@ import numpy as np
 from occamroute._arrays import FloatArray, cost_array, feature_matrix, generator, name_tuple, seed_number
 from occamroute._money import Amount, exact
 from occamroute._version import __version__
+from occamroute.charts import share_bars
+from occamroute.charts.cards import card
+from occamroute.charts.words import brief, plain_percent
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation import make_estimator
 from occamroute.knapsack import Objective, Problem, SolverName, solve_problem
@@ -53,6 +56,18 @@ class Estimate:
 
     def __repr__(self) -> str:
         return f"Estimate({len(self)} queries, classifiers {', '.join(self.names)}, overhead {self.overhead})"
+
+    def _repr_html_(self) -> str:
+        means = self.success.mean(axis=0)
+        order = np.argsort(-means, kind="stable")
+        names, values = [self.names[column] for column in order], [float(means[column]) for column in order]
+        picture = share_bars(names, values, list(map(plain_percent, values)), title="Mean estimated success")
+        facts = [
+            ("queries", f"{len(self):,}"),
+            ("estimator", str(self.made_from.get("estimator", "not stated"))),
+            ("extraction, each query", brief(float(self.overhead))),
+        ]
+        return card("Estimate: mean estimated success", facts, picture, note="No interval is known for estimates.")
 
     def problem(self, budget: Amount, *, objective: Objective = "mean", penalty: float = 0.0) -> Problem:
         """The knapsack to solve: ``success - penalty · sigma`` within the budget."""

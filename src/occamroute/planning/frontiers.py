@@ -9,6 +9,9 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute._money import Amount, exact, from_text, money, rounded_up
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import frontier_chart
+from occamroute.charts.words import brief
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.knapsack import Problem
 from occamroute.knapsack.frontier import supported_points
@@ -42,6 +45,15 @@ class Frontier:
     def __repr__(self) -> str:
         ends = f"{self.budgets[0]:.6g} to {self.budgets[-1]:.6g}"
         return f"Frontier({len(self)} points for {self.n_queries} queries, budgets {ends})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("queries", f"{self.n_queries:,}"),
+            ("budgets", f"{brief(float(self.budgets[0]))} to {brief(float(self.budgets[-1]))}"),
+            ("supported points", f"{len(self):,}"),
+        ]
+        picture = frontier_chart(*self.spread(200).points())
+        return card("Frontier", facts, picture, note="Means of chosen estimates: optimistic, no interval known.")
 
     def bound(self, budget: Amount) -> float:
         """No plan within this budget has a higher mean (penalised) value."""

@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, from_text, money
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import usage_chart
+from occamroute.charts.words import brief, percent
 from occamroute.errors import CertificateError, InvalidInputError
 from occamroute.knapsack import Problem, Solution
 from occamroute.knapsack.certificate import Certificate, check
@@ -56,6 +59,19 @@ class Plan:
     def __repr__(self) -> str:
         cost = f"cost {self.planned_cost:.6g} of {float(self.budget):.6g}"
         return f"Plan({len(self)} queries, {cost}, expected accuracy {self.expected_accuracy:.4f}, gap {self.gap:.1e})"
+
+    def _repr_html_(self) -> str:
+        promised = percent(self.expected_accuracy, self.accuracy_interval)
+        facts = [
+            ("queries", f"{len(self):,}"),
+            ("cost", f"{brief(self.planned_cost)} of {brief(float(self.budget))}"),
+            ("expected accuracy (90 %)", promised),
+            ("gap to the optimum", f"{self.gap:.1e}"),
+        ]
+        note = (
+            "" if self.accuracy_interval else "The mean of chosen estimates is optimistic; no interval is known for it."
+        )
+        return card("Plan", facts, usage_chart(self.usage, len(self)), note=note)
 
     @property
     def usage(self) -> dict[str, int]:

@@ -7,21 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from occamroute._version import __version__
 from occamroute.evaluation.studies.base import Study
 from occamroute.evaluation.studies.running import Record
+from occamroute.reporting.frame import page
 
 __all__ = ["study_page"]
 
-STYLE = """
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-section { border-top: 1px solid #8886; margin-top: 2rem }
-dl { display: grid; grid-template-columns: 9rem 1fr; gap: .4rem 1rem } dt { font-weight: 600 } dd { margin: 0 }
-figure { margin: 1rem 0 } figcaption { font-size: .85rem }
-nav li { break-inside: avoid } nav ul { columns: 2 }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr } nav ul { columns: 1 } }
-"""
 TITLE = "The paper's tables and figures, made again"
 INTRODUCTION = """<p>Each section sets what the paper <em>OCCAM: Towards Cost-Efficient and Accuracy-Aware
 Classification Inference</em> found beside what is found here; our sentences are computed from the numbers in the
@@ -57,18 +48,12 @@ def study_page(
     quick = any(record.stamp.get("quick") for record in records.values())
     notice = "<p><b>A quick look: few rows, few settings. Numbers are rough.</b></p>" if quick else ""
     studied = "".join(f"<li>{escape(_portfolio(one))}</li>" for one in portfolios)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(TITLE)}</title><style>{STYLE}</style></head><body>
-<h1>{escape(TITLE)}</h1>
-{INTRODUCTION}{notice}
-<ul>{studied}</ul>
-<nav><ul>{links}<li><a href="#not-remade">What is not remade, and what differs</a></li></ul></nav>
-{sections}
-{NOT_REMADE.replace("{forest}", escape(_forest(portfolios)))}
-<p>Made by occamroute {escape(__version__)}.</p>
-</body></html>
-"""
+    body = (
+        f"<h1>{escape(TITLE)}</h1>{INTRODUCTION}{notice}<ul>{studied}</ul>"
+        f'<nav aria-label="Contents"><ul>{links}<li><a href="#not-remade">What is not remade, and what differs</a></li>'
+        f"</ul></nav>{sections}{NOT_REMADE.replace('{forest}', escape(_forest(portfolios)))}"
+    )
+    return page(TITLE, body, kind="studies")
 
 
 def _portfolio(one: Mapping[str, Any]) -> str:

@@ -4,51 +4,49 @@ from __future__ import annotations
 
 from html import escape
 
-from occamroute._version import __version__
-from occamroute.charts import Series, line_chart
+from occamroute.charts import WIDE, Canvas, Series, line_chart
+from occamroute.charts.words import between, percent, plain_percent, short_share
 from occamroute.evaluation.budget_sweep import Sweep, SweepRow
+from occamroute.reporting.frame import page
+from occamroute.reporting.pieces import Cell, paragraph, shown, table
 
 __all__ = ["headline", "promised", "sweep_chart", "sweep_page"]
 
-STYLE = """
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0; width: 100% }
-th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #8884 }
-td { white-space: nowrap } td.text { white-space: normal }
-th:first-child, td:first-child, td.text, th.text { text-align: left }
-tr.occamroute { font-weight: 600 }
-"""
 
-
-def percent(value: float) -> str:
-    """A share as a percentage."""
-    return f"{100.0 * value:.3g} %"
-
-
-def sweep_chart(result: Sweep, title: str) -> str:
+def sweep_chart(result: Sweep, title: str, canvas: Canvas = WIDE) -> str:
     """Accuracy against budget: each classifier alone, the best mixture, occamroute and the oracle."""
     labels = {
         "occamroute": "occamroute",
         "mixture": "best mixture (no features)",
         "oracle": "oracle (knows the answers)",
     }
-    series = []
-    for method, label in labels.items():
-        rows = result.of(method)
-        shares, reached = [row.budget for row in rows], [row.accuracy for row in rows]
-        dots, dashes = method == "occamroute", method == "oracle"
-        series.append(Series(label, shares, reached, points=dots, dashed=dashes))
-    series.append(Series("one classifier for everything", result.shares, result.accuracies, line=False, points=True))
+    series = [_series(result, method, label) for method, label in labels.items()]
+    series.append(
+        Series(
+            "one classifier for everything", result.shares, result.accuracies, line=False, points=True,
+            low=[low for low, _ in result.bounds], high=[high for _, high in result.bounds], tips=result.names,
+        )
+    )  # fmt: skip
     return line_chart(
         series,
         title=title,
         x_label="budget, as a share of always using the dearest classifier",
         y_label="accuracy on queries not seen before",
-        x_format=percent,
-        y_format=percent,
+        x_format=short_share,
+        y_format=short_share,
         log_x=True,
+        canvas=canvas,
     )
+
+
+def _series(result: Sweep, method: str, label: str) -> Series:
+    rows = result.of(method)
+    bounds = [row.accuracy_bounds for row in rows if row.accuracy_bounds is not None]
+    return Series(
+        label, [row.budget for row in rows], [row.accuracy for row in rows], points=method == "occamroute",
+        dashed=method == "oracle", low=[low for low, _ in bounds], high=[high for _, high in bounds],
+        tips=[f"{short_share(row.budget)}: {percent(row.accuracy, row.accuracy_bounds)}" for row in rows],
+    )  # fmt: skip
 
 
 def headline(result: Sweep) -> str:
@@ -58,9 +56,10 @@ def headline(result: Sweep) -> str:
     if not enough:
         best = max(result.of("occamroute"), key=lambda row: row.accuracy)
         missing = 100 * (dearest.accuracy - best.accuracy)
-        return f"occamroute comes within {missing:.2f} points of the dearest at {percent(best.cost_share)} of its cost."
+        share = short_share(best.cost_share)
+        return f"occamroute comes within {missing:.2f} points of the dearest at {share} of its cost."
     first = min(enough, key=lambda row: row.cost_share)
-    return f"occamroute is right as often as the dearest classifier at {percent(first.cost_share)} of its cost."
+    return f"occamroute is right as often as the dearest classifier at {short_share(first.cost_share)} of its cost."
 
 
 def promised(row: SweepRow) -> str:
@@ -73,30 +72,32 @@ def promised(row: SweepRow) -> str:
 
 def sweep_page(result: Sweep, *, title: str, about: str) -> str:
     """The page: what was done, the chart, the numbers; nothing to load from anywhere."""
-    rows = "".join(_table_row(row) for row in result.rows)
-    chart = sweep_chart(result, title)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title><style>{STYLE}</style></head><body>
-<h1>{escape(title)}</h1>
-<p>{escape(about)} <strong>{escape(headline(result))}</strong></p>
-{chart}
-<table><thead><tr><th class="text">method</th><th>budget</th><th>cost</th><th>accuracy</th><th>promised (90 %)</th>
-<th>gap to optimum</th><th class="text">chosen on held-out rows</th></tr></thead><tbody>{rows}</tbody></table>
-<p>Budgets and costs are shares of always using the dearest classifier. Accuracy is what the plan really reached on
-{result.n_queries:,} queries that took no part in planning; “promised” is what it expected beforehand, from
-{result.n_profile:,} labelled ones. The gap is proved: no plan within the budget has a higher estimated value by more.
-The oracle knows every answer beforehand: no router can be above it.</p>
-<p>Made by occamroute {escape(__version__)}.</p>
-</body></html>
-"""
+    strong = [number for number, row in enumerate(result.rows) if row.method == "occamroute"]
+    numbers = table(
+        ("method", "budget", "cost (exact)", "accuracy (90 %)", "promised (90 %)", "gap to optimum", "chosen"),
+        [_cells(row) for row in result.rows], text=(6,), strong=strong,
+        caption="What every method reached; budgets and costs are shares of always using the dearest classifier",
+    )  # fmt: skip
+    body = (
+        f"<h1>{escape(title)}</h1>{paragraph(headline(result), 'lead')}{paragraph(about)}"
+        f"{shown(lambda canvas: sweep_chart(result, title, canvas), 'Bands and bars are 90 % intervals.')}{numbers}"
+        + paragraph(
+            f"Accuracy is what the plan really reached on {result.n_queries:,} queries that took no part in planning; "
+            f"“promised” is what it expected beforehand, from {result.n_profile:,} labelled ones, on which everything "
+            "was chosen. The gap is proved: no plan within the budget has a higher estimated value by more. The oracle "
+            "knows every answer beforehand: no router can be above it."
+        )
+    )
+    return page(title, body, kind="demo")
 
 
-def _table_row(row: SweepRow) -> str:
-    gap = "" if row.gap is None else f"{row.gap:.1e}"
-    cost, accuracy = f"{100 * row.cost_share:.2f} %", f"{100 * row.accuracy:.2f} %"
+def _cells(row: SweepRow) -> tuple[str | Cell, ...]:
     return (
-        f'<tr class="{escape(row.method)}"><td>{escape(row.method)}</td><td>{percent(row.budget)}</td>'
-        f"<td>{cost}</td><td>{accuracy}</td><td>{promised(row)}</td><td>{gap}</td>"
-        f'<td class="text">{escape(row.chosen or "")}</td></tr>'
+        row.method,
+        short_share(row.budget),
+        plain_percent(row.cost_share),
+        Cell(plain_percent(row.accuracy), between(row.accuracy_bounds)),
+        promised(row),
+        "" if row.gap is None else f"{row.gap:.1e}",
+        row.chosen or "",
     )

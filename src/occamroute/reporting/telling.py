@@ -1,0 +1,42 @@
+"""Which story a noun has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from occamroute.errors import InvalidInputError
+from occamroute.evaluation.reports import Report
+from occamroute.execution.runs import Run
+from occamroute.planning.frontiers import Frontier
+from occamroute.planning.plans import Plan
+from occamroute.profiles import Profile
+from occamroute.reporting.comparison_story import comparison_story
+from occamroute.reporting.frontier_story import frontier_story
+from occamroute.reporting.plan_story import plan_story
+from occamroute.reporting.profile_story import profile_story
+from occamroute.reporting.run_story import run_story
+from occamroute.reporting.stories import Source, Story
+
+__all__ = ["tell"]
+
+STORIES: dict[type, Callable[[Any, Source], Story]] = {
+    Report: comparison_story,
+    Plan: plan_story,
+    Run: run_story,
+    Frontier: frontier_story,
+    Profile: profile_story,
+}
+
+
+def tell(noun: Any, source: Source) -> Story:
+    """The story of a comparison, plan, run, frontier or profile; a plan's certificate is checked while it is told.
+
+    Raises ``CertificateError`` where the certificate does not hold.
+    """
+    for kind, story in STORIES.items():
+        if isinstance(noun, kind):
+            return story(noun, source)
+    raise InvalidInputError(
+        f"a report is made of a comparison, plan, run, frontier or profile, got {type(noun).__name__}."
+    )
