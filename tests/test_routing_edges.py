@@ -341,3 +341,12 @@ def test_a_disk_that_fails_keeps_nobody_waiting(router: oc.Router, monkeypatch: 
     while router.receipts.get(new.id) is None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert router.receipts.replay(new.id)
+
+
+def test_a_budget_beside_an_open_ledger_is_its_cap() -> None:
+    """Another one is refused, as it would have been ignored; the same one is fine."""
+    ledger = oc.open_ledger("memory:", cap=50)
+    with pytest.raises(oc.InvalidInputError, match="the ledger's cap is 50, not 500"):
+        oc.Router(profile_of(), budget=500, arrivals=100, ledger=ledger)
+    with oc.Router(profile_of(), budget=50, arrivals=100, ledger=ledger) as router:
+        assert router.ledger is ledger

@@ -318,7 +318,7 @@ class Answerer:
 
 
 def _bill(calls: Sequence[Call]) -> dict[str, Any]:
-    return {"cost": str(summed(calls)), "calls": [{**asdict(call), "cost": str(call.cost)} for call in calls]}
+    return {"cost": f"{summed(calls):f}", "calls": [{**asdict(call), "cost": f"{call.cost:f}"} for call in calls]}
 
 
 def _check(router: Any, pool: Any, workers: Any, attempts: Any, deadline: Any) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 from occamroute._money import Amount, exact, money, rounded_up
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Ledger, open_ledger
+from occamroute.ledger.base import amount_of, rounded_down
 from occamroute.profiles import Profile
 from occamroute.routing.guides import least_cost
 
-__all__ = ["ENDLESS", "checked_arrivals", "opened", "share_of"]
+__all__ = ["ENDLESS", "check_cap", "checked_arrivals", "opened", "share_of"]
 
 ENDLESS = "a budget without an end in time needs arrivals: how many queries it is for."
 
@@ -49,3 +50,10 @@ def opened(address: str, budget: Amount | None, window: str | None, expected: fl
         except InvalidInputError:  # there is none yet
             raise InvalidInputError(ENDLESS) from None
     return open_ledger(address, cap=budget, window=window)
+
+
+def check_cap(ledger: Ledger, budget: Amount) -> None:
+    """A budget beside a ledger that is open already must be its cap."""
+    cap = ledger.balance().cap
+    if cap != amount_of(rounded_down(money(budget))):
+        raise InvalidInputError(f"the ledger's cap is {cap:f}, not {budget}: leave the budget out, or change the cap.")

@@ -18,7 +18,7 @@ from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import name_of
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
-from occamroute.routing.budgets import ENDLESS, checked_arrivals, opened, share_of
+from occamroute.routing.budgets import ENDLESS, check_cap, checked_arrivals, opened, share_of
 from occamroute.routing.changes import AddClassifier, AddRows, Change, RemoveClassifier, RemoveRows
 from occamroute.routing.decisions import Decision, decide, decision_id, next_best
 from occamroute.routing.drift import Alarm
@@ -75,6 +75,8 @@ class Router:
             # One in memory is still looked at afterwards, and needs no closing.
             self._closes = ledger != "memory:"
             ledger = opened(ledger, budget, window, expected)
+        elif budget is not None:
+            check_cap(ledger, budget)
         self.ledger = ledger
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
@@ -288,7 +290,7 @@ class Router:
             if label is None or answered is None:
                 what = "the true label or the success" if label is None else f"an answer of decision {made.id!r}"
                 raise InvalidInputError(f"feedback needs {what}.")
-            success = float(label == answered)
+            success = float(str(label) == answered)
         if isinstance(success, bool) or not isinstance(success, int | float) or not 0.0 <= success <= 1.0:
             raise InvalidInputError(f"success must lie in [0, 1], got {success!r}.")
         if known is not None:

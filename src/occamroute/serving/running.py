@@ -17,7 +17,6 @@ import uvicorn
 
 from occamroute._money import Amount
 from occamroute.errors import InvalidInputError
-from occamroute.ledger import open_ledger
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
 from occamroute.routing.answering import Answerer
@@ -63,12 +62,10 @@ def service_from(profile: Profile, pool: Pool | None, options: Options) -> Servi
             "or bind to 127.0.0.1."
         )
     forms = None if pool is None else query_forms(options.queries, pool)
-    ledger = open_ledger(
-        options.ledger or f"sqlite:///{options.state / 'ledger.db'}", cap=options.budget, window=options.window
-    )
     router = Router(
-        profile, arrivals=options.arrivals, ledger=ledger, extractor=options.extractor, combine=options.combine,
-        state=options.state, seed=options.seed,
+        profile, budget=options.budget, window=options.window, arrivals=options.arrivals,
+        ledger=options.ledger or f"sqlite:///{options.state / 'ledger.db'}", extractor=options.extractor,
+        combine=options.combine, state=options.state, seed=options.seed,
     )  # fmt: skip
     answerer = None if pool is None else Answerer(router, pool)
     return Service(
