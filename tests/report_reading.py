@@ -60,6 +60,7 @@ class ReadPage(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Text goes where it stands."""
+        data = data.replace("\N{NO-BREAK SPACE}", " ")
         if "style" in self._open:
             return
         self.text += data

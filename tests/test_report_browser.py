@@ -35,17 +35,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cifar10_small: tuple[oc.Pro
     place = tmp_path_factory.mktemp("pages")
     profile, test = cifar10_small
     budget = 0.2 * float(profile.costs.max()) * len(test)
+    several, queries = oc.load_dataset("cifar10", extractor=("resnet20-w16", "resnet18-w64"))
+    full = float(several.costs.max()) * len(queries)
     estimate = oc.estimate(profile, test.features)
     random = np.random.default_rng(0)
     features = random.random((200, 2))
     nasty = oc.Profile((NASTY, "a & b"), (0.1, 1.0), features, (random.random((200, 2)) < 0.8).astype(float))
     nouns: dict[str, Any] = {
-        "comparison": oc.compare(profile, test, budgets=[0.5 * budget, budget, 4 * budget], methods=["bagged", "auto"]),
+        "comparison": oc.compare(
+            several.take(np.arange(3000)), queries, methods=["best_affordable", "auto"],
+            budgets=[share * full for share in (0.05, 0.1, 0.15, 0.2, 0.4, 0.9)],
+        ),
         "plan": oc.plan(profile, test.features, budget=budget),
         "plain": estimate.plan(budget),
         "frontier": estimate.frontier(),
         "nasty": nasty,
-    }
+    }  # fmt: skip
     for name, noun in nouns.items():
         oc.save(noun, place / f"{name}.parquet")
         called = ["report", str(place / f"{name}.parquet"), "--out", str(place / f"{name}.html"), "--json"]

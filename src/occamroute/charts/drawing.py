@@ -193,33 +193,47 @@ def legend(marks: Sequence[Mark], canvas: Canvas, top: float) -> tuple[str, floa
 
 @dataclass
 class Labels:
-    """Texts beside points, put where they cover neither each other nor another point; left out where none is."""
+    """Texts beside points, put where they cover neither each other nor anything else; left out where they must."""
 
     canvas: Canvas
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+    texts: list[tuple[float, float, float, float]] = field(default_factory=list)
 
-    def keep(self, x: float, y: float) -> None:
-        """A point that no text may cover."""
-        self.taken.append((x - 5, y - 5, x + 5, y + 5))
+    def keep(self, places: Sequence[tuple[float, float]], size: float) -> None:
+        """Places that no text should cover, and how far around them."""
+        self.taken += [(x - size, y - size, x + size, y + size) for x, y in places]
 
     def put(self, x: float, y: float, text: str) -> str:
-        """The text beside its point, or nothing."""
+        """The text where it covers nothing; else where it covers no other text; else nothing."""
         wide = text_width(text)
-        for anchor, left, dx, dy in (
-            ("start", x + 8, 8, 4), ("end", x - 8 - wide, -8, 4), ("middle", x - wide / 2, 0, -10),
-            ("middle", x - wide / 2, 0, 19), ("start", x + 6, 6, -8), ("end", x - 6 - wide, -6, -8),
-            ("start", x + 6, 6, 17), ("end", x - 6 - wide, -6, 17),
-        ):  # fmt: skip
-            box = (left, y + dy - 11, left + wide, y + dy + 3)
-            if self._free(box):
-                self.taken.append(box)
-                return f'<text x="{x + dx:.1f}" y="{y + dy:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+        boxes = [
+            (anchor, dx, dy, (left, y + dy - 11, left + wide, y + dy + 3))
+            for far in (0, 8, 18)
+            for anchor, left, dx, dy in _around(x, wide, far)
+        ]
+        for others in (self.taken + self.texts, self.texts):
+            for anchor, dx, dy, box in boxes:
+                if self._inside(box) and not any(_meet(box, other) for other in others):
+                    self.texts.append(box)
+                    return f'<text x="{x + dx:.1f}" y="{y + dy:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
         return ""
 
-    def _free(self, box: tuple[float, float, float, float]) -> bool:
+    def _inside(self, box: tuple[float, float, float, float]) -> bool:
         left, top, right, bottom = box
         canvas = self.canvas
-        inside = left >= canvas.left and right <= canvas.width and top >= 0 and bottom <= canvas.height - canvas.bottom
-        return inside and all(
-            right < other[0] or left > other[2] or bottom < other[1] or top > other[3] for other in self.taken
-        )
+        return left >= canvas.left and right <= canvas.width and top >= 0 and bottom <= canvas.height - canvas.bottom
+
+
+def _around(x: float, wide: float, far: float) -> list[tuple[str, float, float, float]]:
+    """Where a text may stand: its anchor, its left end, and how far it is from its point."""
+    beside, across, down, above = 9 + far, 7 + far, 18 + far, -9 - far
+    return [
+        ("start", x + beside, beside, 4), ("end", x - beside - wide, -beside, 4),
+        ("start", x + across, across, down), ("end", x - across - wide, -across, above),
+        ("start", x + across, across, above), ("end", x - across - wide, -across, down),
+        ("middle", x - wide / 2, 0, above), ("middle", x - wide / 2, 0, down),
+    ]  # fmt: skip
+
+
+def _meet(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] <= other[2] and other[0] <= one[2] and one[1] <= other[3] and other[1] <= one[3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from occamroute._arrays import FloatArray
 from occamroute.charts.drawing import (
@@ -127,13 +128,31 @@ def _band(ends: Sequence[tuple[float, float, float]], colour: str) -> str:
 
 
 def _labels(series: Sequence[Series], across: Place, up: Place, canvas: Canvas) -> str:
+    """Texts beside points, clear of points, lines and bars where there is room."""
+    if not any(label for one in series for label in one.labels):
+        return ""
     room = Labels(canvas)
     wanted = []
     for one in series:
-        for index, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
-            place = across(float(x)), up(float(y))
-            if one.points:
-                room.keep(*place)
-            if index < len(one.labels) and one.labels[index]:
-                wanted.append((*place, one.labels[index]))
+        places = [(across(float(x)), up(float(y))) for x, y in zip(one.x, one.y, strict=True)]
+        if one.points:
+            room.keep(places, 5)
+        if one.line:
+            room.keep(_along(places), 2)
+        else:
+            bars = [
+                (x, (up(float(low)), up(float(high))))
+                for (x, _), low, high in zip(places, one.low, one.high, strict=False)
+            ]
+            room.keep([place for x, (low, high) in bars for place in _along([(x, low), (x, high)])], 3)
+        wanted += [(x, y, text) for (x, y), text in zip(places, one.labels, strict=False) if text]
     return "".join(room.put(x, y, text) for x, y, text in wanted)
+
+
+def _along(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Places on the straight lines from each place to the next, a few pixels apart."""
+    found = []
+    for (x, y), (next_x, next_y) in pairwise(places):
+        steps = max(1, int(max(abs(next_x - x), abs(next_y - y)) / 6))
+        found += [(x + (next_x - x) * step / steps, y + (next_y - y) * step / steps) for step in range(steps + 1)]
+    return found

@@ -23,7 +23,7 @@ header.top { display: flex; justify-content: space-between; gap: 1rem; padding: 
   font-size: .875rem; border-bottom: 1px solid var(--rule) }
 header.top b { color: var(--ink); letter-spacing: .01em }
 h1 { font-size: clamp(1.5rem, 1.1rem + 2vw, 2.25rem); line-height: 1.2; letter-spacing: -.015em; margin: 1.6rem 0 .6rem;
-  text-wrap: pretty; overflow-wrap: anywhere }
+  text-wrap: balance; overflow-wrap: anywhere }
 h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .6rem; letter-spacing: -.01em }
 h3 { font-size: 1rem; margin: 1.4rem 0 .3rem }
 p, li, dd { max-width: 46rem; overflow-wrap: anywhere }

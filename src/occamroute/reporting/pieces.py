@@ -9,7 +9,33 @@ from re import compile as pattern
 
 from occamroute.charts import NARROW, Canvas
 
-__all__ = ["Cell", "Draw", "Section", "bullets", "command", "details", "facts", "notice", "paragraph", "shown", "table"]
+__all__ = [
+    "Cell",
+    "Draw",
+    "Section",
+    "bullets",
+    "command",
+    "details",
+    "facts",
+    "notice",
+    "paragraph",
+    "shown",
+    "table",
+    "unbroken",
+]
+    "Cell",
+    "Draw",
+    "Section",
+    "bullets",
+    "command",
+    "details",
+    "facts",
+    "notice",
+    "paragraph",
+    "shown",
+    "table",
+    "unbroken",
+]
 
 # As wide as the page, so that letters keep their size.
 PAGE = Canvas(width=920, height=430)
@@ -51,9 +77,14 @@ def notice(text: str) -> str:
     return f'<p class="notice" role="note">{_inline(text)}</p>'
 
 
+def unbroken(text: str) -> str:
+    """Text whose numbers keep their percent signs beside them."""
+    return escape(text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
 def _inline(text: str) -> str:
     """Text with what is between backquotes set as code."""
-    return QUOTED.sub(r"<code>\1</code>", escape(text))
+    return QUOTED.sub(r"<code>\1</code>", unbroken(text))
 
 
 def bullets(texts: Iterable[str]) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from occamroute._money import exact
 from occamroute.charts import Canvas
 from occamroute.charts.pictures import frontier_chart, usage_chart
 from occamroute.charts.words import amount, between, brief, percent, plain_percent, short_share
 from occamroute.planning.estimates import Estimate
 from occamroute.planning.plans import Plan, verify
-from occamroute.reporting.pieces import Cell, Section, facts, paragraph, shown, table
+from occamroute.reporting.exploring.openings import explore_plan
+from occamroute.reporting.exploring.singles import Single, dearest, singles
+from occamroute.reporting.pieces import Section, facts, paragraph, shown, table
 from occamroute.reporting.plan_origin import plan_origin
-from occamroute.reporting.plan_surroundings import around_section, estimate_behind, single_costs
+from occamroute.reporting.plan_surroundings import around_section
 from occamroute.reporting.profile_story import classifier_table
 from occamroute.reporting.provenance import require_same_profile
 from occamroute.reporting.stories import Figure, Source, Story
@@ -32,13 +36,13 @@ def plan_story(plan: Plan, source: Source) -> Story:
     verify(plan)
     known = {} if source.profile is None else {source.profile.fingerprint: source.profile}
     require_same_profile(source, known, plan.made_from.get("profile"), "plan")
-    behind = estimate_behind(plan)
-    costs = single_costs(plan)
-    dearest = max(costs, key=lambda name: costs[name])
-    share = float(exact(plan.planned_cost) / costs[dearest]) if costs[dearest] else 1.0
+    behind = explore_plan(plan).estimate
+    alone = singles(behind)
+    most = dearest(alone)
+    share = float(exact(plan.planned_cost) / most.cost) if most.cost else 1.0
     return Story(
         kind="plan",
-        title=_title(plan, dearest, share),
+        title=_title(plan, most.name, share),
         sentence=(
             f"The plan answers {len(plan):,} queries for {brief(plan.planned_cost)} of a budget of "
             f"{brief(float(plan.budget))}, feature extraction included, and is expected to be right on "
@@ -46,8 +50,8 @@ def plan_story(plan: Plan, source: Source) -> Story:
         ),
         figures=(
             Figure(
-                f"Cost saved against always asking {dearest}", f"{100 * (1 - share):.1f} %",
-                f"exact: {brief(plan.planned_cost)} instead of {brief(float(costs[dearest]))}", 1 - share,
+                f"Cost saved against always asking {most.name}", f"{100 * (1 - share):.1f} %",
+                f"exact: {brief(plan.planned_cost)} instead of {brief(float(most.cost))}", 1 - share,
             ),
             Figure(
                 "Expected accuracy", plain_percent(plan.expected_accuracy),
@@ -68,7 +72,7 @@ def plan_story(plan: Plan, source: Source) -> Story:
             _certificate(plan, source),
             around_section(plan),
             usage_section(plan.usage, {name: float(cost) for name, cost in _paid(plan).items()}, len(plan)),
-            *_alone(plan, source),
+            _alone(plan, alone, source),
             Section("calibration", "Calibration", paragraph(UNLABELLED)),
             *plan_origin(plan, source),
         ),
@@ -76,10 +80,10 @@ def plan_story(plan: Plan, source: Source) -> Story:
     )  # fmt: skip
 
 
-def _title(plan: Plan, dearest: str, share: float) -> str:
+def _title(plan: Plan, name: str, share: float) -> str:
     if share >= 1.0:
         return f"{len(plan):,} queries, expected right on {plain_percent(plan.expected_accuracy)}"
-    return f"{len(plan):,} queries for {short_share(share)} of what always asking {dearest} costs"
+    return f"{len(plan):,} queries for {short_share(share)} of what always asking {name} costs"
 
 
 def _surety(plan: Plan) -> str:
@@ -132,21 +136,17 @@ def usage_section(usage: dict[str, int], paid: dict[str, float], queries: int) -
     return Section("usage", "Who answers", body)
 
 
-def _alone(plan: Plan, source: Source) -> tuple[Section, ...]:
+def _alone(plan: Plan, alone: Sequence[Single], source: Source) -> Section:
     """Each classifier for everything: what it would cost, and how accurate the profile's rows say it is."""
-    costs = single_costs(plan)
+    added = {one.name: (amount(float(one.cost)), _saved(plan, float(one.cost))) for one in alone}
+    headings = ("cost for everything", "the plan costs")
     if source.profile is None:
-        rows: list[tuple[str, str, str | Cell]] = [
-            (name, amount(float(cost)), _saved(plan, float(cost))) for name, cost in costs.items()
-        ]
-        body = table(
-            ("classifier", "cost for everything", "the plan costs"), rows,
-            caption="One classifier for all queries (exact)",
-        ) + paragraph("How accurate each is by itself stands in the profile: give it with --profile.")  # fmt: skip
+        rows = [(name, *cells) for name, cells in added.items()]
+        body = table(("classifier", *headings), rows, caption="One classifier for all queries (exact)")
+        body += paragraph("How accurate each is by itself stands in the profile: give it with `--profile`.")
     else:
-        extra = {name: (amount(float(cost)), _saved(plan, float(cost))) for name, cost in costs.items()}
-        body = classifier_table(source.profile, extra, ("cost for everything", "the plan costs"))
-    return (Section("singles", "One classifier for everything", body),)
+        body = classifier_table(source.profile, added, headings)
+    return Section("singles", "One classifier for everything", body)
 
 
 def _saved(plan: Plan, cost: float) -> str:

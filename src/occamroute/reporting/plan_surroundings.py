@@ -11,33 +11,13 @@ from occamroute._money import exact
 from occamroute.charts.words import amount
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import solve_problem
-from occamroute.planning.estimates import Estimate
 from occamroute.planning.plans import Plan
 from occamroute.reporting.pieces import Section, paragraph, table
 
-__all__ = ["around_section", "estimate_behind", "single_costs"]
+__all__ = ["around_section"]
 
 # Budgets to look at, as parts of the plan's own.
 PARTS = (Fraction(1, 2), Fraction(3, 4), Fraction(9, 10), Fraction(1), Fraction(11, 10), Fraction(5, 4), Fraction(2))
-
-
-def estimate_behind(plan: Plan) -> Estimate:
-    """The estimate that the plan's problem holds; its values are after the penalty, if there was one."""
-    problem = plan.problem
-    return Estimate(plan.names, problem.cost, problem.value, np.zeros(len(plan.names)), problem.overhead, ids=plan.ids)
-
-
-def single_costs(plan: Plan) -> dict[str, Fraction]:
-    """What each classifier would cost for all queries by itself, with no features to pay."""
-    problem, queries = plan.problem, len(plan)
-    found = {}
-    for column, name in enumerate(plan.names):
-        units = problem.unit_costs[:, column]
-        whole = int(units[0]) * queries if units.shape[0] == 1 else int(units.sum())
-        # The extractor's own answer is free once its call is paid as extraction: by itself it is that call.
-        own = name == plan.made_from.get("extractor")
-        found[name] = problem.total(0) if own else whole * problem.units.size
-    return found
 
 
 def around_section(plan: Plan) -> Section:

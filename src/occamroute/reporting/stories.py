@@ -10,7 +10,7 @@ from typing import Any
 from occamroute.charts.words import Interval
 from occamroute.profiles import Profile
 from occamroute.reporting.frame import page
-from occamroute.reporting.pieces import Draw, Section, notice, paragraph, shown
+from occamroute.reporting.pieces import Draw, Section, notice, paragraph, shown, unbroken
 
 __all__ = ["Figure", "Source", "Story", "story_page"]
 
@@ -90,7 +90,7 @@ def story_page(story: Story, source: Source) -> str:
         f'<li><a href="#{escape(section.name)}">{escape(section.title)}</a></li>' for section in story.sections
     )
     body = (
-        f"<h1>{escape(story.title)}</h1>{paragraph(story.sentence, 'lead')}"
+        f"<h1>{unbroken(story.title)}</h1>{paragraph(story.sentence, 'lead')}"
         f'<ul class="figures">{"".join(figure.html() for figure in story.figures)}</ul>'
         f"{paragraph(story.aside, 'aside') if story.aside else ''}{''.join(map(notice, story.warnings))}"
         f"{shown(story.chart, story.caption)}"
