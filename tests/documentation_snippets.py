@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,9 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 FILE = re.compile(r"`([\w/-]+\.(?:py|toml|csv))`[^`]*:$")
 # What a shell has to do itself; everything else is given to the verb directly, which saves a process.
 SHELL = re.compile(r"[|<>&$;`]")
+
+# Verbs that go on until they are told to end, and what they need where nobody looks.
+STAYING: dict[str, list[str]] = {"serve": [], "open": ["--no-browser"]}
 
 
 @dataclass(frozen=True)
@@ -106,17 +110,17 @@ class Reader:
             assert os.access(ROOT / words[0], os.X_OK)  # they set up what these tests run in
         elif words[:2] == ["pip", "install"]:
             check_extras(words[2:])
-        elif words[:2] == ["occamroute", "serve"]:
-            self._serve([word for word in words[1:] if word != "&"])
+        elif words[0] == "occamroute" and words[1] in STAYING:
+            self._start([word for word in words[1:] if word != "&"])
         elif words[0] == "occamroute" and not SHELL.search(command.partition(" #")[0]):
             run_verb(words[1:])
         else:
             self._shell(command)
 
-    def _serve(self, words: list[str]) -> None:
-        """Start a service on a free port; where the page says its address, that one is asked."""
+    def _start(self, words: list[str]) -> None:
+        """Start what stays there, on a free port; where the page says its address, that one is asked."""
         asked = words[words.index("--port") + 1] if "--port" in words else "8080"
-        command = [sys.executable, "-m", "occamroute", *words, "--port", "0", "--json"]
+        command = [sys.executable, "-m", "occamroute", *words, *STAYING[words[0]], "--port", "0", "--json"]
         process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
         self.services.append(process)
         assert process.stdout is not None
@@ -146,7 +150,8 @@ class Reader:
         for process in self.services:
             process.terminate()
         for process in self.services:
-            assert process.wait(30) == 0
+            # A service ends in order; a page that is looked at has nothing to put in order.
+            assert process.wait(30) in ((0,) if "serve" in process.args else (0, -signal.SIGTERM))  # type: ignore[operator]
             assert process.stdout is not None
             process.stdout.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -164,6 +165,15 @@ def test_the_paper_is_covered() -> None:
     for item in [*wanted, "Algorithm 1"]:
         assert re.search(rf"{item}(?!\d)", expanded), item
     assert all(f"`{name}`" in page for name in STUDIES)
+
+
+def test_numbers_about_the_paper_were_measured() -> None:
+    """Shares with a decimal in the page about the paper are in the findings that are kept."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "benchmarks" / "paper").glob("*.json")]
+    found = " ".join(text for record in records for text in record["findings"].values())
+    numbers = re.findall(r"\d+\.\d+ %", text_of("docs/paper-and-product.md"))
+    assert len(numbers) >= 6
+    assert [number for number in numbers if number not in found] == []
 
 
 def test_every_symbol_of_the_paper_is_in_the_glossary() -> None:
