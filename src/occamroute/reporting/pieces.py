@@ -23,19 +23,6 @@ __all__ = [
     "table",
     "unbroken",
 ]
-    "Cell",
-    "Draw",
-    "Section",
-    "bullets",
-    "command",
-    "details",
-    "facts",
-    "notice",
-    "paragraph",
-    "shown",
-    "table",
-    "unbroken",
-]
 
 # As wide as the page, so that letters keep their size.
 PAGE = Canvas(width=920, height=430)
