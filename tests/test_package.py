@@ -27,6 +27,7 @@ def test_wheel_is_whole(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     assert "occamroute/datasets/cifar10.parquet" in names
     assert "occamroute/py.typed" in names
+    assert "occamroute/reporting/dashboard/web/main.js" in names
     assert not [name for name in names if name.startswith("tests")]
     assert wheel.stat().st_size < 8_000_000
     code = "import occamroute; print(occamroute.__file__, len(occamroute.load_dataset('cifar10')[1]))"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+# The page shows its numbers.
+READY = "#numbers[data-budget]"
 PLACES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -34,7 +36,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens a page; at the end there was no error, no message and no request to anywhere else."""
     contexts, complaints = [], []
 
-    def open_page(address: str, *, ready: str = "#numbers[data-budget]", script: str = "", **options: Any) -> Page:
+    def open_page(address: str, *, ready: str = READY, script: str = "", timed: bool = False, **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
@@ -47,6 +49,8 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
             lambda request: None if request.url.startswith((origin, "data:")) else complaints.append(request.url),
         )
         page.add_init_script(script)
+        if timed:  # its clock can be put forward
+            page.clock.install()
         page.goto(address)
         page.wait_for_selector(ready)
         return page

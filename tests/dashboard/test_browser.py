@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -55,7 +56,9 @@ def shipped(cifar10: tuple[oc.Profile, oc.Profile]) -> Iterator[tuple[str, oc.Es
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
     """The page of a profile whose names are markup."""
-    with serving(profile_subject(world.profile(names=("small", world.BOLD, world.HOSTILE)), world.HOSTILE)) as address:
+    with serving(
+        profile_subject(world.profile(names=("small", world.BOLD, world.HOSTILE + "x" * 60)), world.HOSTILE)
+    ) as address:
         yield address
 
 
@@ -104,15 +107,17 @@ def test_the_handle_answers_as_the_estimate_does(opened: Opened, queries: int) -
         assert_shows(page, exploration.estimate.plan(Decimal(typed)))
         box = page.locator("#frontier-chart").bounding_box()
         assert box is not None
-        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 80)
+        height = box["y"] + box["height"] - 80
+        page.mouse.move(box["x"] + box["width"] * 0.3, height)
         page.mouse.down()
         for share in (0.4, 0.5, 0.55):
-            page.mouse.move(box["x"] + box["width"] * share, box["y"] + 90)
+            page.mouse.move(box["x"] + box["width"] * share, height - 40 * share)
         page.mouse.up()
         dragged = settled(page)
         assert dragged not in {typed, *seen}
         assert_shows(page, exploration.estimate.plan(Decimal(dragged)))
         assert page.get_attribute("#slider", "aria-valuetext")
+        page.wait_for_selector(f"#announcer:has-text('of {queries:,} queries right')", state="attached")
         page.wait_for_function(f"() => location.hash.includes('budget={dragged}')")
         again = opened(page.url)
         assert settled(again) == dragged
@@ -224,6 +229,9 @@ def test_names_are_text(opened: Opened, hostile: str) -> None:
     page.click("#table .link >> nth=5")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     assert page.locator("main b, main i, main script, dialog b, dialog i, dialog script").count() == 0
+    phone = opened(hostile, **LOOKS["phone"])
+    phone.wait_for_selector("#table table")
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -281,9 +289,11 @@ def test_plans_and_runs_have_pages(opened: Opened) -> None:
     plan = small_plan()
     with serving(plan_subject(plan, "plan.parquet")) as address:
         page = opened(address)
-        assert settled(page) == "5.0"
+        assert settled(page) == "5"
         assert_shows(page, plan)
         assert "checked when this page was opened, and holds" in page.inner_text("#promise")
+    with serving(plan_subject(replace(plan, price=3.0 * plan.price + 1.0), "broken.parquet")) as address:
+        assert "Its certificate does not hold" in opened(address).inner_text("#promise")
     run = made_run(plan)
     with serving(run_subject(run, "run.parquet")) as address:
         page = opened(address, ready="#answered")

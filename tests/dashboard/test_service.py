@@ -21,7 +21,6 @@ from occamroute.serving.keys import KeyFile
 from occamroute.serving.service import Service
 
 Served: TypeAlias = tuple[httpx.Client, Service]
-READY = "#numbers[data-budget]"
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +148,7 @@ def test_keys_that_a_browser_can_show(tmp_path: Path, opened: Callable[..., Page
 def test_the_page_of_a_service(open_world: Served, opened: Callable[..., Page]) -> None:
     """Moves as any other; shows money as the ledger counts it, and why a query went where it went."""
     client, service = open_world
-    page = opened(f"{client.base_url}/dashboard/")
+    page = opened(f"{client.base_url}/dashboard/", timed=True)
     page.wait_for_selector("#live[data-seen]")
     balance = client.get("/v1/budget").json()
     assert value(page, "live-spent") == float(balance["spent"])
@@ -160,6 +159,7 @@ def test_the_page_of_a_service(open_world: Served, opened: Callable[..., Page]) 
     assert_shows(page, estimate.plan(Decimal(settled(page)), seed=service.router.snapshot.seed))
     seen = page.get_attribute("#live", "data-seen")
     client.post("/v1/classify", json={"query": world.text(5000)})
+    page.clock.fast_forward(3_000)
     page.wait_for_function(f"() => document.getElementById('live').dataset.seen !== '{seen}'")
     page.evaluate("document.activeElement.blur(); scrollTo({ top: 0, behavior: 'instant' })")
     keep_picture(page, "dashboard-service")
@@ -168,3 +168,16 @@ def test_the_page_of_a_service(open_world: Served, opened: Callable[..., Page]) 
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     assert_readable(page)
     page.keyboard.press("Escape")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.clock.fast_forward(60_000)
+    page.wait_for_timeout(300)
+    assert asked == []  # nobody looks
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("() => performance.now() > 0")
+    page.wait_for_timeout(300)
+    assert any(url.endswith("api/live?") for url in asked)

@@ -139,4 +139,4 @@ def _pace(service: Service, exploration: Exploration) -> str:
     except OccamError:
         return first_budget(exploration)
     rate = float(f"{terms.available / terms.remaining * len(exploration.estimate):.4g}")
-    return repr(rate) if float(scene.least) < rate < scene.most else first_budget(exploration)
+    return repr(rate).removesuffix(".0") if float(scene.least) < rate < scene.most else first_budget(exploration)

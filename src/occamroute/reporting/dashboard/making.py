@@ -66,4 +66,4 @@ def first_budget(exploration: Exploration) -> str:
     wanted = front.accuracies[0] + FIRST_GAIN * (front.accuracies[-1] - front.accuracies[0])
     place = min(int((front.accuracies < wanted).sum()), len(front) - 1)
     rounded = float(f"{front.budgets[place]:.3g}")
-    return repr(rounded) if float(scene.least) <= rounded else scene.least
+    return repr(rounded).removesuffix(".0") if float(scene.least) <= rounded else scene.least

@@ -97,9 +97,10 @@ def facts_of_run(run: Run) -> dict[str, Any]:
 
 
 def _decimal(amount: Any) -> str:
-    """An amount as somebody would type it; a fraction that is no decimal as the float below it."""
+    """An amount as somebody would type it; a fraction that is no decimal as the float that is nearest."""
     number = float(amount)
-    return str(amount) if exact(number) != exact(amount) and "/" not in str(amount) else repr(number)
+    same = exact(number) == exact(amount) or "/" in str(amount)
+    return repr(number).removesuffix(".0") if same else str(amount)
 
 
 def _surroundings(plan: Plan, profile: Profile | None, features: Any) -> Surroundings | None:

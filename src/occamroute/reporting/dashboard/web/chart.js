@@ -45,12 +45,12 @@ export const logTicks = (low, high, wanted) => {
 };
 
 /** A picture in a place, drawn anew whenever the place changes its width; ``paint`` gets a frame to draw in. */
-export const picture = (place, { title, height = 0.5, most = 420, least = 240 }, paint) => {
+export const picture = (place, { title, height = 0.5, most = 420, least = () => 240 }, paint) => {
   const svg = draw("svg", { role: "img", "aria-label": title });
   fill(place, svg);
   const again = () => {
     const width = Math.max(240, Math.floor(place.clientWidth));
-    const tall = Math.round(Math.max(least, Math.min(most, width * height)));
+    const tall = Math.round(Math.max(least(), Math.min(most, width * height)));
     svg.setAttribute("viewBox", `0 0 ${width} ${tall}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", tall);

@@ -20,11 +20,11 @@ export const number = (value, digits = 4) => {
   return new Intl.NumberFormat("en", options).format(value).replace("-", "−");
 };
 
-export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits).replace("-", "−")} %`;
+export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits).replace("-", "−")} %`;
 
 export const points = (difference) => {
   const size = Math.abs(100 * difference);
-  return `${size.toFixed(size < 0.095 ? 2 : 1)} points`;
+  return `${size.toFixed(size < 0.095 ? 2 : 1)} points`;
 };
 
 export const signedPoints = (difference) => `${difference < 0 ? "−" : "+"}${points(difference)}`;

@@ -16,7 +16,10 @@ export const frontierChart = (about, move) => {
   let handle = null;
   let scales = null;
 
-  const chart = picture(place, { title: "Expected accuracy at every budget", height: 0.52, most: 430, least: 250 }, (svg, inside) => {
+  // Where the list of classifiers stands beside it, the picture is as tall.
+  const beside = matchMedia("(min-width: 60.01rem)");
+  const least = () => (beside.matches ? Math.min(620, 90 + 41 * about.names.length) : 260);
+  const chart = picture(place, { title: "Expected accuracy at every budget", height: 0.52, most: 430, least }, (svg, inside) => {
     if (!front) return;
     const old = first !== front ? first : null;
     const all = [...front.accuracies, ...(front.reached ?? []), ...front.classifiers.map((one) => one.accuracy), ...(old?.accuracies ?? [])];

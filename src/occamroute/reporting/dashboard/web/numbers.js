@@ -3,7 +3,7 @@
 import { count, number, percent, points, signedPoints } from "./format.js";
 import { exact, fill, find, make } from "./making.js";
 
-const saving = (one) => (one.saved >= 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`);
+const saving = (one) => (one.saved >= 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`);
 
 const difference = (value) =>
   Math.abs(value) < 5e-5 ? "at the same accuracy" : `${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
@@ -24,7 +24,7 @@ export const showNumbers = (about, at) => {
   const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
   const one = at.price * Number(at.budget) / 100;
   fill(find("numbers"),
-    tile("Expected accuracy", exact(at.expected_accuracy, percent(at.expected_accuracy, 2), { id: "accuracy" }),
+    tile(about.penalty ? "Estimates less the penalty" : "Expected accuracy", exact(at.expected_accuracy, percent(at.expected_accuracy, 2), { id: "accuracy" }),
       at.reached === null ? gap : ["really reached ", exact(at.reached, percent(at.reached, 2), { id: "reached" })]),
     tile("Planned cost", exact(at.planned_cost, number(at.planned_cost), { id: "cost" }), at.reached === null ? `of ${number(Number(at.budget))}` : gap),
     tile("Against the dearest", exact(dearest.share, saved(dearest), { id: "dearest-share" }),
@@ -55,6 +55,6 @@ export const showPromise = (about) => {
     interval ? ` (90 %: ${percent(interval[0])} to ${percent(interval[1])})` : "",
     `, planned cost ${number(facts.planned_cost, 6)} of ${number(facts.budget, 6)}. `,
     facts.broken ? make("span", { class: "problem" }, `Its certificate does not hold: ${facts.broken}`)
-      : `Its certificate was checked when this page was opened, and holds: within ${facts.gap === 0 ? "0" : facts.gap.toExponential(1)} of the best.`);
+      : `Its certificate was checked when this page was opened, and holds: ${facts.gap === 0 ? "no plan is better" : `no plan is better by more than ${facts.gap.toExponential(1)}`}.`);
   find("promise").hidden = false;
 };

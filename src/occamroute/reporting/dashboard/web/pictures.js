@@ -11,7 +11,7 @@ export const usageChart = (about) => {
   let budget = null;
   let line = null;
   let x = null;
-  const chart = picture(find("usage-chart"), { title: "Who answers at which budget", height: 0.6, most: 320, least: 220 }, (svg, inside) => {
+  const chart = picture(find("usage-chart"), { title: "Who answers at which budget", height: 0.6, most: 320 }, (svg, inside) => {
     if (!rows) return;
     x = across({ ...axis, low: axis.least, high: axis.most > axis.least ? axis.most : axis.least + 1 }, inside);
     const y = linear(0, 1, inside.bottom, inside.top + 4);
@@ -64,7 +64,7 @@ export const usageChart = (about) => {
 
 export const paretoChart = (about) => {
   let shown = null;
-  const chart = picture(find("pareto-chart"), { title: "Each classifier by itself", height: 0.6, most: 320, least: 220 }, (svg, inside) => {
+  const chart = picture(find("pareto-chart"), { title: "Each classifier by itself", height: 0.6, most: 320 }, (svg, inside) => {
     if (!shown) return;
     const prices = shown.map((one) => one.price);
     const accuracies = shown.map((one) => one.accuracy);
