@@ -1,7 +1,9 @@
 """How many requests a second the service takes, beside a bare FastAPI endpoint in the same run, and for how long.
 
-    python benchmarks/reliability/load.py [--rounds 3] [--seconds 10] [--out FILE.json]
-    python benchmarks/reliability/load.py --soak 600 [--out FILE.json]
+    python benchmarks/reliability/load.py [--rounds 3] [--seconds 10] [--out FOLDER]
+    python benchmarks/reliability/load.py --soak 600 [--out FOLDER]
+
+FOLDER gets load.json and load.md; what is not measured again stays as it was.
 
 Real processes on this machine, 16 connections that stay open, by wrk where it is installed, else by a small generator
 of our own in a process of its own. Bare: an ``async def`` endpoint with a pydantic body of the same JSON that returns a
@@ -16,6 +18,7 @@ import argparse
 import asyncio
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
@@ -335,7 +338,43 @@ def main() -> None:
     for name, found in results.items():
         print(name, found)
     if wish.out is not None:
-        wish.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        keep(results, wish.out / "load.json")
+
+
+def keep(results: dict[str, Any], file: Path) -> None:
+    """Write the results beside those of other runs, and the page that shows them all."""
+    known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    about = {"date": time.strftime("%Y-%m-%d"), "machine": f"{os.cpu_count()} cores, {platform.system()}"}
+    known |= {name: {**found, **about} for name, found in results.items()}
+    file.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text(page(known), encoding="utf-8")
+
+
+def page(known: dict[str, Any]) -> str:
+    """The results as a table."""
+    lines = [
+        "# The service under load", "",
+        "Made by `python benchmarks/reliability/load.py`, which says what is measured and checks the answers first.", "",
+        "| Endpoint | Requests a second | Of the bare one's | p50, ms | p99, ms | Processor, µs a request | Date, machine |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    names = {"bare": "bare FastAPI", "0 features": "`/v1/route`, no features"}
+    for name, found in known.items():
+        if name != "soak":
+            share = f"{found['share_of_bare']:.2f}" if "share_of_bare" in found else ""
+            lines.append(
+                f"| {names.get(name, f'`/v1/route`, {name}')} | {found['requests_a_second']:,.0f} | {share} "
+                f"| {found['p50_ms']:.1f} | {found['p99_ms']:.1f} | {found['processor_us']:.0f} "
+                f"| {found['date']}, {found['machine']} |"
+            )
+    if "soak" in known:
+        found = known["soak"]
+        lines += [
+            "",
+            f"Soak with 10 features: {found['requests']:,} requests in {found['seconds']:.0f} s, none failed; memory grew by "
+            f"{100 * found['growth']:.2f} % to {found['mebibytes']:.0f} MiB ({found['date']}).",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
