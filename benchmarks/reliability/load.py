@@ -354,8 +354,8 @@ def page(known: dict[str, Any]) -> str:
     """The results as a table."""
     lines = [
         "# The service under load", "",
-        "Made by `python benchmarks/reliability/load.py`, which says what is measured and checks the answers first.", "",
-        "| Endpoint | Requests a second | Of the bare one's | p50, ms | p99, ms | Processor, µs a request | Date, machine |",
+        "Made by `python benchmarks/reliability/load.py`, which says what is measured and checks the answers first.",
+        "", "| Endpoint | Requests a second | Of bare | p50, ms | p99, ms | Processor, µs a request | Date, machine |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
     names = {"bare": "bare FastAPI", "0 features": "`/v1/route`, no features"}
@@ -371,8 +371,8 @@ def page(known: dict[str, Any]) -> str:
         found = known["soak"]
         lines += [
             "",
-            f"Soak with 10 features: {found['requests']:,} requests in {found['seconds']:.0f} s, none failed; memory grew by "
-            f"{100 * found['growth']:.2f} % to {found['mebibytes']:.0f} MiB ({found['date']}).",
+            f"Soak with 10 features: {found['requests']:,} requests in {found['seconds']:.0f} s, none failed; memory "
+            f"grew by {100 * found['growth']:.2f} % to {found['mebibytes']:.0f} MiB ({found['date']}).",
         ]
     return "\n".join(lines) + "\n"
 
