@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_every_block_runs(
     monkeypatch.chdir(tmp_path)
     small = request.getfixturevalue("cifar10_small")
     monkeypatch.setattr(oc, "load_dataset", lambda name: small, raising=False)  # its first rows, to save minutes
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setenv("EXAMPLE_KEY", "any will do")
     reader = Reader(
         tmp_path,
