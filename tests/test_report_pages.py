@@ -346,6 +346,24 @@ def test_a_profile_and_a_frontier_have_pages(nouns: dict[str, Any]) -> None:
     assert page.table("Some of the")[1][1] == share(front.accuracies[0])
 
 
+def test_odd_cases_have_pages() -> None:
+    """Nothing costs anything, one classifier alone, one query, a yardstick alone: still a page, with no odd number."""
+    random = np.random.default_rng(4)
+    features = random.random((40, 2))
+    success = (random.random((40, 2)) < 0.7).astype(float)
+    free = oc.Profile(("a", "b"), (0, 0), features, success)
+    story, page, _ = page_of(oc.compare(free, free, budgets=[0], methods=["single_best"]))
+    assert story.title.endswith("where nothing costs anything")
+    assert story.figures[0].number == 0.0
+    alone = oc.Profile(("only",), (2,), features, success[:, :1])
+    estimate = oc.estimate(alone, features[:1])
+    nouns: list[Any] = [alone, free, estimate.plan(2), estimate.frontier(), oc.compare(alone, alone, methods=[])]
+    for noun in nouns:
+        _, page, _ = page_of(noun)
+        assert not re.search(r"\b(nan|inf)\b|(?<!=)None\b", page.text)
+        assert "<svg" in noun._repr_html_()
+
+
 def test_only_nouns_have_reports() -> None:
     """Anything else is refused in one sentence."""
     with pytest.raises(oc.InvalidInputError, match="a report is made of a comparison, plan, run, frontier or profile"):

@@ -43,9 +43,9 @@ class Canvas:
 
     width: int = 760
     height: int = 420
-    left: int = 66
+    left: int = 56
     right: int = 24
-    top: int = 14
+    top: int = 34
     bottom: int = 52
 
     @property
@@ -56,7 +56,7 @@ class Canvas:
 
 WIDE = Canvas()
 # For the width of a phone, so that letters keep their size.
-NARROW = Canvas(width=360, height=320, left=54, right=14)
+NARROW = Canvas(width=360, height=330, left=50, right=14)
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,23 @@ def axes(
     for x, text in _apart([(across(tick), x_format(tick)) for tick in x_ticks]):
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="currentColor" '
-            f'stroke-opacity=".6"/><text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{escape(text)}</text>'
+            f'stroke-opacity=".6"/>{_below(x, bottom + 19, text, canvas)}'
         )
     parts.append(
         f'<line x1="{canvas.left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="currentColor" stroke-opacity=".6"/>'
     )
     middle = (canvas.left + right) / 2
     parts.append(f'<text x="{middle:g}" y="{canvas.height - 10}" text-anchor="middle">{escape(x_label)}</text>')
-    turned = f"translate(14 {(canvas.top + bottom) / 2:g}) rotate(-90)"
-    parts.append(f'<text transform="{turned}" text-anchor="middle">{escape(y_label)}</text>')
+    # Above its numbers, where nobody has to turn the head.
+    parts.append(f'<text x="2" y="14">{escape(y_label)}</text>')
     return "".join(parts)
+
+
+def _below(x: float, y: float, text: str, canvas: Canvas) -> str:
+    """The text of a mark on the axis, in its middle unless the picture ends before."""
+    over = x + text_width(text) / 2 > canvas.width
+    place, anchor = (canvas.width - 1.0, "end") if over else (x, "middle")
+    return f'<text x="{place:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _apart(texts: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:

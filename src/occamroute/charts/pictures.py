@@ -51,7 +51,7 @@ def classifier_chart(
     ]  # fmt: skip
     return line_chart(
         series, title="Accuracy against cost of each classifier", x_label="cost of one call", y_label="accuracy",
-        y_format=short_share, log_x=spread_out(costs), canvas=canvas,
+        x_format="{:.3g}".format, y_format=short_share, log_x=spread_out(costs), canvas=canvas,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def frontier_chart(
         )  # fmt: skip
     return line_chart(
         series, title="Accuracy against budget", x_label="budget for all queries", y_label=y_label,
-        y_format=y_format, log_x=spread_out([*budgets][:1] + [*budgets][-1:]), canvas=canvas,
+        x_format="{:.3g}".format, y_format=y_format, log_x=spread_out([*budgets][:1] + [*budgets][-1:]), canvas=canvas,
     )  # fmt: skip
 
 

@@ -131,8 +131,11 @@ class Report:
     def chart(self) -> str:
         """Accuracy against cost for every method, as SVG."""
         shares = [row["cost_share"] for row in self.rows]
+        # Where auto takes part the picture is about it, and about what it is measured by.
+        order = sorted(self.methods, key=lambda method: method != "auto")
+        loud = {"auto", "mixture", "oracle"} if "auto" in order else set(order)
         return line_chart(
-            [self.series(method, dashed=method in ("oracle", "mixture")) for method in self.methods],
+            [self.series(method, dashed=method in ("oracle", "mixture"), quiet=method not in loud) for method in order],
             title="accuracy against cost",
             x_label="cost, as a share of always using the dearest",
             y_label="accuracy",

@@ -95,7 +95,7 @@ def main_chart(report: Report, method: str, canvas: Canvas) -> str:
 
 
 def _label(row: Row) -> str:
-    return f"{100 * (1 - row['cost_share']):.0f} % saved"
+    return f"{100 * (1 - row['cost_share']):.0f} % saved" if row["cost_share"] else ""
 
 
 def cost_chart(lines: list[Series], title: str, canvas: Canvas) -> str:

@@ -45,6 +45,8 @@ def comparison_story(report: Report, source: Source) -> Story:
 def _title(report: Report, row: Row) -> str:
     cost = f"for {short_share(row['cost_share'])} of its cost"
     dearest = report.about["dearest"]
+    if not report.about["dearest_cost"]:
+        return f"Right on {plain_percent(row['accuracy'])}, where nothing costs anything"
     if row["cost_share"] >= 1.0:
         return f"Nothing saved against always asking {dearest}"
     interval = row["dearest_difference_interval"]
@@ -77,7 +79,8 @@ def _aside(report: Report, method: str, row: Row) -> str:
 
 
 def _figures(report: Report, row: Row) -> tuple[Figure, ...]:
-    about, saved = report.about, 1.0 - row["cost_share"]
+    about = report.about
+    saved = 1.0 - row["cost_share"] if about["dearest_cost"] else 0.0
     bounds, interval = row["accuracy_bounds"], row["dearest_difference_interval"]
     difference = row["dearest_difference"]
     if difference is None:

@@ -72,9 +72,9 @@ footer { border-top: 1px solid var(--rule); margin-top: 2.4rem; padding-top: 1re
     --good: #00553d; --bad: #8a3500; --warn: #fff }
   body { font-size: 10pt } .sheet { max-width: none; padding: 0 } nav { display: none }
   section, figure, .figures, .notice, tr { break-inside: avoid } section { break-inside: auto }
-  .figures li { border: 1px solid var(--rule) } .scroll { overflow: visible } table { font-size: 7.5pt }
-  th, td { padding: .15rem .3rem } td { white-space: normal } a { text-decoration: none }
-  details::details-content { content-visibility: visible; block-size: auto }
+  .figures li { border: 1px solid var(--rule) } .scroll { overflow: visible } table { font-size: 6.5pt }
+  td small { font-size: 6pt } details { display: none }
+  th, td { padding: .1rem .2rem } td { white-space: normal } a { text-decoration: none }
   .wide { display: block } .narrow { display: none } h2, h3 { break-after: avoid } @page { margin: 14mm }
 }
 """

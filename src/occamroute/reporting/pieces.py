@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # As wide as the page, so that letters keep their size.
-PAGE = Canvas(width=920, height=430)
+PAGE = Canvas(width=920, height=440)
 QUOTED = pattern(r"`([^`]+)`")
 # A chart, drawn once for a wide page and once for a phone.
 Draw = Callable[[Canvas], str]

@@ -58,7 +58,7 @@ def plan_story(plan: Plan, source: Source) -> Story:
                 _surety(plan), plan.expected_accuracy, plan.accuracy_interval,
             ),
             Figure(
-                "Below the best possible plan by at most", f"{100 * plan.gap:.2g} %",
+                "Below the best possible plan by at most", _small(plan.gap),
                 f"proved for the estimates; checked {source.time}", plan.gap,
             ),
         ),
@@ -84,6 +84,10 @@ def _title(plan: Plan, name: str, share: float) -> str:
     if share >= 1.0:
         return f"{len(plan):,} queries, expected right on {plain_percent(plan.expected_accuracy)}"
     return f"{len(plan):,} queries for {short_share(share)} of what always asking {name} costs"
+
+
+def _small(gap: float) -> str:
+    return "0 %" if gap == 0.0 else "0.01 %" if gap <= 1e-4 else f"{100 * gap:.2g} %"
 
 
 def _surety(plan: Plan) -> str:
