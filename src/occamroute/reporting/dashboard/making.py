@@ -49,6 +49,8 @@ def plan_subject(
             f"The plan was made with a penalty of {penalty:g}: what is drawn are estimates less that penalty, as they "
             "were optimised."
         )
+    if plan.problem.objective == "min":
+        notes.append("The plan looks after the worst query first (objective min); the curve is that of the best mean.")
     exploration = replace(explore_plan(plan, profile=profile, features=features), previews=previews)
     exploration.scene()
     return Subject("plan", title, exploration, budget=facts["budget_text"], facts=facts, notes=tuple(notes))

@@ -123,6 +123,9 @@ class Subject:
                 "neighbours": exploration.surroundings is not None,
                 "penalty": exploration.about.get("penalty", 0.0),
                 "about": _pairs(exploration.about),
+                # What the first view needs, so that it need not ask again.
+                "frontier": exploration.frontier(),
+                "at": None if self.budget is None else exploration.at(self.budget),
             }
         return said
 

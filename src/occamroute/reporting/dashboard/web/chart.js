@@ -30,6 +30,9 @@ export const ticks = (low, high, wanted) => {
   return found;
 };
 
+/** Digits of a percentage that tell these shares apart, and no more. */
+export const digitsOf = (shares) => (shares.every((share) => Math.abs(Math.round(100 * share) - 100 * share) < 1e-6) ? 0 : 1);
+
 /** 1, 2 and 5 times powers of ten within a range of positive numbers. */
 export const logTicks = (low, high, wanted) => {
   const found = [];

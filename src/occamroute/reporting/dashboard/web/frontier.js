@@ -1,7 +1,7 @@
 // The frontier with its handle: dragged on the picture, moved by a slider, or typed.
 
 import { across, budgetAt, budgetAxis, budgetText, budgetTicks, shareOf } from "./axis.js";
-import { area, axes, linear, names, path, picture, ticks } from "./chart.js";
+import { area, axes, digitsOf, linear, names, path, picture, ticks } from "./chart.js";
 import { number, percent } from "./format.js";
 import { draw, fill, find, make } from "./making.js";
 
@@ -32,7 +32,7 @@ export const frontierChart = (about, move) => {
     const yTicks = ticks(low, high, 5);
     axes(svg, inside, {
       x, y, yTicks, xTicks: budgetTicks(axis, inside.width), xText: budgetText,
-      yText: (tick) => percent(tick, yTicks.length > 1 && yTicks[1] - yTicks[0] < 0.0095 ? 1 : 0),
+      yText: (tick) => percent(tick, digitsOf(yTicks)),
       xLabel: `budget for all ${about.n_queries.toLocaleString("en")} queries`,
     });
     const xs = front.budgets.map(x);

@@ -42,8 +42,9 @@ const explore = async (about) => {
   showPromise(about);
   const names = about.extractor === null ? about.names : [...about.names, about.extractor];
   fromAddress(names, about.budget);
-  let before = null;
   let axis = null;
+  // What came with the page is not asked for again.
+  const isFirst = (budget) => !hasChanges() && budget === about.budget && about.at !== null;
   const usage = usageChart(about);
   const pareto = paretoChart(about);
   const say = later(600, (text) => { find("announcer").textContent = text; });
@@ -57,7 +58,7 @@ const explore = async (about) => {
 
   /** Ask for the plan at the budget; while the answer is under way only the newest wish waits. */
   const move = newest(async (budget, source, isOld) => {
-    const at = await ask("at", parameters({ budget }));
+    const at = isFirst(budget) ? about.at : await ask("at", parameters({ budget }));
     find("failure").hidden = true;
     if (isOld()) return;
     problem(at);
@@ -91,12 +92,10 @@ const explore = async (about) => {
 
   const change = newest(async (isOld) => {
     changesOf.refresh();
-    const found = await ask("frontier", parameters());
+    const found = hasChanges() ? await ask("frontier", parameters()) : about.frontier;
     changesOf.say(found.refused);
     if (found.refused || isOld()) return;
-    if (!hasChanges()) before = found;
-    before ??= await ask("frontier");
-    axis = front.show(found, hasChanges() ? before : null);
+    axis = front.show(found, hasChanges() ? about.frontier : null);
     pareto.show(found.classifiers);
     sweep();
     moveTo(state.budget);

@@ -3,24 +3,31 @@
 import { count, number, percent, points, signedPoints } from "./format.js";
 import { exact, fill, find, make } from "./making.js";
 
-const saving = (one) => (one.saved >= 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`);
+const saving = (one) => {
+  if (Math.abs(one.share) < 5e-4) return "as much";
+  return one.share > 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`;
+};
+
+const than = (one) => (Math.abs(one.share) < 5e-4 ? " as always asking " : " than always asking ");
 
 const difference = (value) =>
-  Math.abs(value) < 5e-5 ? "at the same accuracy" : `${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
+  Math.abs(value) < 5e-5 ? "at the same accuracy" : `with ${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
+
+const queries = (about) => (about.n_queries === 1 ? "one query" : `${count(about.n_queries)} queries`);
 
 const tile = (name, big, ...small) => make("div", { class: "tile" },
   make("dt", {}, name), make("dd", {}, make("span", { class: "big" }, big), ...small.map((one) => make("span", { class: "small" }, one))));
 
 export const words = (about, at) =>
-  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${count(about.n_queries)} queries right: `
-  + `${saving(at.dearest)} than always asking ${at.dearest.name}, with ${difference(at.dearest.difference)}.`;
+  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${queries(about)} right: `
+  + `${saving(at.dearest)}${than(at.dearest)}${at.dearest.name}, ${difference(at.dearest.difference)}.`;
 
 export const showNumbers = (about, at) => {
   const { dearest, best } = at;
   fill(find("sentence"),
     make("strong", {}, number(Number(at.budget))), " buys ",
-    make("strong", {}, percent(at.expected_accuracy)), ` right answers on ${count(about.n_queries)} queries, `,
-    make("strong", {}, saving(dearest)), " than always asking ", make("q", {}, dearest.name), `, with ${difference(dearest.difference)}.`);
+    make("strong", {}, percent(at.expected_accuracy)), ` right answers on ${queries(about)}, for `,
+    make("strong", {}, saving(dearest)), than(dearest), make("q", {}, dearest.name), `, ${difference(dearest.difference)}.`);
   const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
   const one = at.price * Number(at.budget) / 100;
   fill(find("numbers"),

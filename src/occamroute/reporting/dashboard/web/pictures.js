@@ -1,7 +1,7 @@
 // Two more pictures: who answers at which budget, and each classifier by itself.
 
 import { across, budgetText, budgetTicks } from "./axis.js";
-import { area, axes, linear, logarithmic, logTicks, names, path, picture, ticks } from "./chart.js";
+import { area, axes, digitsOf, linear, logarithmic, logTicks, names, path, picture, ticks } from "./chart.js";
 import { count, number, percent } from "./format.js";
 import { draw, exact, fill, find, make, swatch, table } from "./making.js";
 
@@ -78,7 +78,7 @@ export const paretoChart = (about) => {
     const yTicks = ticks(low - pad, high + pad, 5);
     axes(svg, inside, {
       x, y, yTicks, xTicks: wide ? logTicks(cheap, dear, wanted) : ticks(cheap, dear, wanted), xText: (tick) => number(tick, 3),
-      yText: (tick) => percent(tick, yTicks.length > 1 && yTicks[1] - yTicks[0] < 0.0095 ? 1 : 0), xLabel: "price of a call",
+      yText: (tick) => percent(tick, digitsOf(yTicks)), xLabel: "price of a call",
     });
     const good = shown.filter((one) => one.efficient).sort((a, b) => a.price - b.price);
     svg.append(draw("path", { class: "core", d: path(good.map((one) => x(one.price)), good.map((one) => y(one.accuracy))) }));
