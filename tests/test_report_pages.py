@@ -331,6 +331,41 @@ def test_a_run_says_what_was_bought(nouns: dict[str, Any]) -> None:
     assert page.table("Queries without an answer")[1] == ["2", "it said <i>no</i>", f"{run.ids[0]}, {run.ids[3]}"]
 
 
+def test_labels_judge_a_run(nouns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With labels the page says how right the answers are, with intervals, whoever gave them."""
+    monkeypatch.chdir(tmp_path)
+    run = nouns["run"]
+    oc.save(run, "run.parquet")
+    truth = ["a" if row % 4 else "b" for row in range(len(run))]
+    lines = [f"{name},{label}" for name, label in zip(run.ids, truth, strict=True)]
+    Path("labels.csv").write_text("\n".join(["id,label", *reversed(lines[:60])]) + "\n")
+    Path("ordered.csv").write_text("\n".join(["kind", *truth]) + "\n")
+    done = invoke("report", "run.parquet", "--labels", "labels.csv", "--json")
+    assert done.exit_code == 0, done.exception
+    right = np.array([answer == label for answer, label in zip(run.answers[:60], truth, strict=False)], float)
+    reached = json.loads(done.output)["figures"][2]
+    assert reached["what"] == "Right, of 60 with labels"
+    assert reached["number"] == pytest.approx(right.mean()) == pytest.approx(0.75)
+    assert reached["interval"] == pytest.approx(mean_bounds(right[:, None])[0])
+    page = ReadPage(Path("report.html").read_text(encoding="utf-8"))
+    rows = {row[0]: row[1:] for row in page.table("How right the answers are")[1:]}
+    assert rows["all"] == ["60", f"75.00 % | {ends(mean_bounds(right[:, None])[0])}"]
+    assert sum(int(row[0]) for name, row in rows.items() if name != "all") == 60
+    assert sum(int(row[1]) for row in page.table("Answers by their probability")[1:]) == 60
+    assert page.commands[0] == "occamroute report run.parquet --out report.html --labels labels.csv"
+    assert invoke("report", "run.parquet", "--labels", "ordered.csv", "--label", "kind").exit_code == 0
+    oc.save(nouns["plan"], "plan.parquet")
+    Path("short.csv").write_text("label\na\n")
+    Path("other.csv").write_text("id,label\nnobody,a\n")
+    for words, sentence in (
+        (["plan.parquet", "--labels", "labels.csv"], "labels are for a run, got a plan"),
+        (["run.parquet", "--labels", "short.csv"], "there must be a label for each of the run's"),
+        (["run.parquet", "--labels", "other.csv"], "none of the labels' ids"),
+        (["run.parquet", "--labels", "ordered.csv"], "no column 'label'"),
+    ):
+        assert sentence in str(invoke("report", *words).exception)
+
+
 def test_a_profile_and_a_frontier_have_pages(nouns: dict[str, Any]) -> None:
     """Accuracies with intervals and the doctor's notes; points of the frontier, called estimates."""
     profile = nouns["profile"]

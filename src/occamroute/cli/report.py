@@ -22,12 +22,18 @@ def report(
         str | None,
         typer.Option(help="The saved profile it was made from (or cifar10): adds accuracies and the doctor's notes."),
     ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="For a run: a table with the queries' labels (by id, or in order) to judge answers by."),
+    ] = None,
+    label: Annotated[str, typer.Option(help="The column of that table with the labels.")] = "label",
     as_json: Json = False,
 ) -> None:
     """Write one self-contained page: what was saved, at what accuracy, how sure, and everything to check it by."""
     from datetime import UTC, datetime
 
     from occamroute.charts import WIDE
+    from occamroute.data_files import read_data
     from occamroute.errors import InvalidInputError
     from occamroute.reporting.stories import Source, story_page
     from occamroute.reporting.telling import tell
@@ -38,7 +44,9 @@ def report(
         raise InvalidInputError(f"--out must end in .html or .svg, got {out}.")
     noun = load(file)
     known = None if profile is None else load_profile(profile)
-    source = Source(file, out, datetime.now(UTC), known, profile)
+    # The labels alone are needed: whatever else the table holds is not read as queries.
+    judge = None if labels is None else read_data(labels, query=label, label=label)
+    source = Source(file, out, datetime.now(UTC), known, profile, judge, labels, label)
     with whole_file(out) as temporary:
         story = tell(noun, source)
         written = story.chart(WIDE) if kind == ".svg" else story_page(story, source)

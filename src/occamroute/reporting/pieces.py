@@ -96,7 +96,7 @@ def details(summary: str, body: str) -> str:
 
 def shown(draw: Draw, caption: str = "") -> str:
     """A chart with its caption, for wide pages and for phones."""
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    below = f"<figcaption>{unbroken(caption)}</figcaption>" if caption else ""
     wide, narrow = draw(PAGE), draw(NARROW)
     return f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div>{below}</figure>'
 

@@ -49,6 +49,8 @@ def again_section(source: Source, *, origin: str | None, note: str = "") -> Sect
     """The commands that make the file and the page again; ``origin`` is the one that made the file."""
     words = ["report", source.path, "--out", source.out]
     words += [] if source.profile_path is None else ["--profile", source.profile_path]
+    words += [] if source.labels_path is None else ["--labels", source.labels_path]
+    words += [] if source.label_column == "label" else ["--label", source.label_column]
     body = paragraph("The page, from its file:") + command(typed(*words))
     if origin is not None:
         body += paragraph("The file, from its data:") + command(origin)

@@ -10,8 +10,9 @@ from occamroute.charts.words import Interval, amount, between, percent, plain_pe
 from occamroute.execution.runs import Run
 from occamroute.planning.plans import verify
 from occamroute.reporting.pieces import Section, facts, paragraph, table
-from occamroute.reporting.plan_story import UNLABELLED, usage_section
+from occamroute.reporting.plan_story import usage_section
 from occamroute.reporting.provenance import again_section, data_section, doctor_sections, require_same_profile
+from occamroute.reporting.run_labels import Judged, judged, judged_section
 from occamroute.reporting.stories import Figure, Source, Story
 
 __all__ = ["run_story"]
@@ -25,6 +26,7 @@ def run_story(run: Run, source: Source) -> Story:
     require_same_profile(source, known, run.made_from.get("profile"), "run")
     if run.plan is not None:
         verify(run.plan)
+    found = None if source.labels is None else judged(run, source.labels)
     answered = len(run) - len(run.failures)
     budget = exact(run.budget)
     used = float(run.exact_spent / budget) if budget else 0.0
@@ -48,19 +50,30 @@ def run_story(run: Run, source: Source) -> Story:
                 f"90 %: {between(interval)}" if interval else "no interval known: see below",
                 run.expected_accuracy, interval,
             ),
-            Figure("Without an answer", f"{len(run.failures):,}", f"of {len(run):,}, counted", len(run.failures)),
+            _last_figure(run, found),
         ),
         chart=lambda canvas: _money_chart(run, canvas),
         caption="Where the money went (exact): queries by who answered them, and calls that gave no answer.",
         sections=(
             usage_section(run.usage, _paid(run), len(run)),
+            *(() if found is None else (judged_section(run, found),)),
             _failures(run),
-            _expectation(run, interval),
+            _expectation(run, interval, found),
             _reasons(run),
             *_origin(run, source),
         ),
         warnings=_warnings(run, interval),
     )  # fmt: skip
+
+
+def _last_figure(run: Run, found: Judged | None) -> Figure:
+    """How right the answers are, where that is known, else how many are missing."""
+    if found is None:
+        return Figure("Without an answer", f"{len(run.failures):,}", f"of {len(run):,}, counted", len(run.failures))
+    what = "Right, by all labels" if len(found.rows) == len(run) else f"Right, of {len(found.rows):,} with labels"
+    return Figure(
+        what, plain_percent(found.accuracy), f"90 %: {between(found.interval)}", found.accuracy, found.interval
+    )
 
 
 def _warnings(run: Run, interval: Interval) -> tuple[str, ...]:
@@ -104,7 +117,7 @@ def _failures(run: Run) -> Section:
     return Section("failures", "What failed", body)
 
 
-def _expectation(run: Run, interval: Interval) -> Section:
+def _expectation(run: Run, interval: Interval, found: Judged | None) -> Section:
     stated = run.made_from.get("accuracy_interval")
     promised = run.made_from.get("expected_accuracy")
     pairs = [("expected of what was bought", percent(run.expected_accuracy, interval))]
@@ -114,7 +127,10 @@ def _expectation(run: Run, interval: Interval) -> Section:
     if isinstance(run.made_from.get("planned_cost"), float):
         pairs.append(("planned cost", f"{amount(run.made_from['planned_cost'])} (exact)"))
     pairs += [("spent", f"{amount(run.spent)} (exact)"), ("lost to calls without an answer", amount(run.lost))]
-    return Section("expectation", "Promised and bought", facts(pairs) + paragraph(UNLABELLED))
+    if found is not None:
+        pairs.insert(0, (f"right, of {len(found.rows):,} with labels", percent(found.accuracy, found.interval)))
+    below = paragraph("How right they are is not known: give labels with `--labels`.") if found is None else ""
+    return Section("expectation", "Promised and bought", facts(pairs) + below)
 
 
 def _reasons(run: Run) -> Section:

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from occamroute.charts.words import Interval
+from occamroute.data_files import QueryFile
 from occamroute.profiles import Profile
 from occamroute.reporting.frame import page
 from occamroute.reporting.pieces import Draw, Section, notice, paragraph, shown, unbroken
@@ -17,13 +18,16 @@ __all__ = ["Figure", "Source", "Story", "story_page"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where what is told comes from: the file and its profile, where that is given, as they were typed."""
+    """Where what is told comes from: the file, and its profile and labels where they are given, as they were typed."""
 
     path: str
     out: str
     made: datetime
     profile: Profile | None = None
     profile_path: str | None = None
+    labels: QueryFile | None = None
+    labels_path: str | None = None
+    label_column: str = "label"
 
     @property
     def time(self) -> str:

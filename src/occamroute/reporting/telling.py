@@ -34,6 +34,8 @@ def tell(noun: Any, source: Source) -> Story:
 
     Raises ``CertificateError`` where the certificate does not hold.
     """
+    if source.labels is not None and not isinstance(noun, Run):
+        raise InvalidInputError(f"labels are for a run, got a {type(noun).__name__.lower()}.")
     for kind, story in STORIES.items():
         if isinstance(noun, kind):
             return story(noun, source)
