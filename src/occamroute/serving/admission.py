@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from occamroute.reporting.dashboard.hosts import means_this_machine
 from occamroute.serving.keys import SCOPES, Key, Keys, Scope
 from occamroute.serving.problems import ProblemError
 
-__all__ = ["Caller", "admitted", "is_loopback"]
+__all__ = ["Caller", "admitted"]
 
 BEARER, BASIC = b"bearer ", b"basic "
 # What a browser needs to hear before it asks for a key.
@@ -67,16 +67,6 @@ def admitted(
     return Caller(key.client, frozenset(key.scopes))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address can only be reached from this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, which may lead anywhere
-        return False
-
-
 def _shown(keys: Keys, authorization: bytes | None) -> Key | None:
     if authorization is None or authorization[:7].lower() != BEARER:
         return None
@@ -96,6 +86,4 @@ def _password(keys: Keys, authorization: bytes | None) -> Key | None:
 
 @lru_cache(maxsize=100)
 def _is_this_machine(host: bytes) -> bool:
-    """Whether the header Host, a name or an address and perhaps a port, can only mean this machine."""
-    name = host.decode("latin-1")
-    return is_loopback(name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0])
+    return means_this_machine(host.decode("latin-1"))

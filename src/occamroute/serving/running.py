@@ -19,10 +19,10 @@ from occamroute._money import Amount
 from occamroute.errors import InvalidInputError
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
+from occamroute.reporting.dashboard.hosts import is_loopback
 from occamroute.routing.answering import Answerer
 from occamroute.routing.guides import AUTO
 from occamroute.routing.router import Router
-from occamroute.serving.admission import is_loopback
 from occamroute.serving.app import create_app
 from occamroute.serving.connections import Connection
 from occamroute.serving.keys import KeyFile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from threading import Thread
 from typing import Any
 
 from occamroute.errors import InvalidInputError
+from occamroute.reporting.dashboard.hosts import means_this_machine
 from occamroute.reporting.dashboard.replies import FOREIGN, NOT_FOUND, Reply, is_foreign, reply
 from occamroute.reporting.dashboard.subjects import Subject
 
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the server's word
 
     def _reply(self) -> Reply:
-        if not _is_this_machine(self.headers.get("host")):
+        if not means_this_machine(self.headers.get("host", LOOPBACK)):
             return FOREIGN  # a name that somebody else chose for this machine
         path, _, query = self.path.partition("?")
         if path == "/" or path == HOME.rstrip("/"):
@@ -100,16 +100,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the server's word
         """Nothing: it is a page for one person."""
-
-
-def _is_this_machine(host: str | None) -> bool:
-    """Whether the header Host can only mean this machine."""
-    if host is None:
-        return True
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
