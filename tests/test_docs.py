@@ -95,7 +95,7 @@ def test_every_block_runs(
     )
     try:
         for block in blocks(page):
-            if block.language in RUN and block.reason is None:
+            if (block.language in RUN or block.file is not None) and block.reason is None:
                 reader.read(block)
     finally:
         reader.close()
