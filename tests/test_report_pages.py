@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -444,15 +446,20 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nouns
         Path("report.html").unlink()
     assert invoke("report", "plan.parquet", "--profile", "profile.parquet", "--out", "plan.svg").exit_code == 0
     assert Path("plan.svg").read_text(encoding="utf-8").startswith("<svg")
-    for words, code, sentence in (
-        (["report", "no.parquet"], 2, "there is no such file"),
-        (["report", "plan.parquet", "--out", "x.pdf"], 2, "--out must end in .html or .svg"),
-        (["report", "run.parquet", "--profile", "profile.parquet"], 2, "is not the profile that the run was made from"),
-        (["report", "plan.parquet", "--profile", "plan.parquet"], 2, "a profile is needed"),
+    for words, sentence in (
+        (["no.parquet"], "there is no such file"),
+        (["plan.parquet", "--out", "x.pdf"], "--out must end in .html or .svg"),
+        (["run.parquet", "--profile", "profile.parquet"], "is not the profile that the run was made from"),
+        (["plan.parquet", "--profile", "plan.parquet"], "a profile is needed"),
     ):
-        done = invoke(*words)
-        assert done.exception is not None or done.exit_code == code
-        assert sentence in str(done.exception)
+        failed = invoke("report", *words).exception
+        assert isinstance(failed, oc.OccamError)
+        assert sentence in str(failed)
     oc.save(replace(nouns["plan"], planned_cost=nouns["plan"].planned_cost / 2), "false.parquet")
-    assert isinstance(invoke("report", "false.parquet").exception, oc.CertificateError)
+    done = subprocess.run(
+        [sys.executable, "-m", "occamroute", "report", "false.parquet"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert done.stderr.startswith("occamroute: ")
+    assert done.stderr.count("\n") == 1
     assert not Path("report.html").exists()

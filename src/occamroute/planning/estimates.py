@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -71,9 +72,19 @@ class Estimate:
 
     def problem(self, budget: Amount, *, objective: Objective = "mean", penalty: float = 0.0) -> Problem:
         """The knapsack to solve: ``success - penalty · sigma`` within the budget."""
-        penalty = checked_penalty(penalty)
-        value = self.success if penalty == 0.0 else self.success - penalty * self.sigma
-        return Problem(value, self.costs, budget, objective, self.overhead)
+        wanted = (str(objective), checked_penalty(penalty))
+        stated = self._stated.get(wanted)
+        if stated is None:
+            value = self.success if wanted[1] == 0.0 else self.success - wanted[1] * self.sigma
+            stated = Problem(value, self.costs, budget, objective, self.overhead)
+            self._stated.clear()
+            self._stated[wanted] = stated
+        return stated.within(budget)
+
+    @cached_property
+    def _stated(self) -> dict[tuple[str, float], Problem]:
+        """The problem that was asked for last: for another budget most of it is the same."""
+        return {}
 
     def plan(
         self,
