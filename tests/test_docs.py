@@ -49,7 +49,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'large = { kind = "callable", function = "my_models:careful", cost = 0.1 }\n',
         encoding="utf-8",
     )
-    old, new = range(240), range(240, 360)
+    old, new = range(120), range(240, 300)
     for name, rows in {"labelled.csv": old, "train.csv": old, "new.csv": new, "test.csv": new}.items():
         lines = [f"q{row},{world.text(row)},{world.CLASSES[row % 3]}" for row in rows]
         (folder / name).write_text("\n".join(["id,text,label", *lines]) + "\n", encoding="utf-8")
