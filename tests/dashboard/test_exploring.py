@@ -17,6 +17,7 @@ from PIL import Image
 
 import occamroute as oc
 from dashboard import world
+from occamroute.knapsack import solve_problem
 from occamroute.reporting.exploring.changes import Changes, changed
 from occamroute.reporting.exploring.exploration import Exploration
 from occamroute.reporting.exploring.looking import Search, queries, receipt
@@ -142,6 +143,24 @@ def test_wrong_budgets_are_one_sentence() -> None:
         assert "\n" not in shown["refused"]
         assert shown["least"] == "3"
     assert "refused" not in SMALL.at("3")
+
+
+@pytest.mark.parametrize("exploration", [SMALL, UNEVEN], ids=["by classifier", "by query"])
+def test_what_budgets_share_changes_no_answer(exploration: Exploration) -> None:
+    """A problem that was asked before with other budgets is solved as one that is new, bit by bit."""
+    estimate = exploration.estimate
+    asked = oc.Problem(estimate.success, estimate.costs, 3, overhead=estimate.overhead)
+    for budget in (29, 3, Decimal("7.7"), 12.25, 3):
+        asked = asked.within(budget)
+        new = oc.Problem(estimate.success, estimate.costs, budget, overhead=estimate.overhead)
+        for solver in ("exact", "highs"):
+            one, other = (solve_problem(problem, solver=solver, seed=5) for problem in (asked, new))
+            assert one.choice.tolist() == other.choice.tolist()
+            assert (one.value, one.cost, one.bound, one.price) == (other.value, other.cost, other.bound, other.price)
+    with pytest.raises(oc.InvalidInputError):
+        asked.within(-1)
+    with pytest.raises(oc.BudgetTooSmallError):
+        solve_problem(asked.within(0.5))
 
 
 def test_the_sweep_is_solved() -> None:

@@ -9,6 +9,8 @@ the bracket are looked at closely.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,13 @@ from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute.executors.local import over_blocks, thread_count
 from occamroute.knapsack._kernels import demand, hull_steps, tie_keys
 
-__all__ = ["Greedy", "Steps", "all_steps", "greedy"]
+__all__ = ["FEW_ROWS", "Greedy", "Hull", "Steps", "all_steps", "greedy"]
 
 SAMPLE = 1 << 14
 BLOCK = 1 << 15
 LARGE = 1 << 18
+# Up to so many rows are looked at one by one; of more a sample brackets the price.
+FEW_ROWS = 2 * SAMPLE
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,20 @@ class Steps:
             order = order[np.argsort(-ratio, kind="stable")]
         return order
 
+    @cached_property
+    def falling(self) -> IntArray:
+        """The same, kept: other budgets take the same steps in the same order."""
+        return self.order()
+
+    @cached_property
+    def spending(self) -> IntArray:
+        """What the first steps cost together, for each number of them."""
+        return np.cumsum(self.cost[self.falling])
+
+
+# Every row's option before any step is taken, and the steps from there.
+Hull: TypeAlias = tuple[IntArray, Steps]
+
 
 @dataclass(frozen=True)
 class Greedy:
@@ -59,17 +77,22 @@ class Greedy:
     price: float
 
 
-def greedy(value: FloatArray, cost: IntArray, room: int, *, stepped: bool, seed: int) -> Greedy:
-    """The greedy solution within ``room`` units, which must pay for the cheapest options."""
+def greedy(
+    value: FloatArray, cost: IntArray, room: int, *, stepped: bool, seed: int, hull: Hull | None = None
+) -> Greedy:
+    """The greedy solution within ``room`` units, which must pay for the cheapest options.
+
+    ``hull`` is what ``all_steps`` gives for all rows, where that is known already.
+    """
     queries = value.shape[0]
-    if queries > 2 * SAMPLE:
+    if queries > FEW_ROWS:
         for width in (4.0, 16.0):
             found = _bracketed(value, cost, room, width, stepped, seed)
             if found is not None:
                 return found
     rows = np.arange(queries)
-    base, steps = all_steps(value, cost, rows, stepped=stepped)
-    return _take(steps, base, _sum(cost, rows, base), room, 0.0, seed)
+    base, steps = hull or all_steps(value, cost, rows, stepped=stepped)
+    return _take(steps, base.copy(), _sum(cost, rows, base), room, 0.0, seed)
 
 
 def all_steps(
@@ -118,8 +141,8 @@ def _sum(cost: IntArray, rows: IntArray, choice: IntArray) -> int:
 
 def _take(steps: Steps, choice: IntArray, spent: int, room: int, low: float, seed: int) -> Greedy:
     """Take steps by falling ratio while they fit; at the last ratio, in a seeded shuffle of the rows."""
-    order = steps.order()
-    fitting = int(np.searchsorted(np.cumsum(steps.cost[order]), room - spent, side="right"))
+    order = steps.falling
+    fitting = int(np.searchsorted(steps.spending, room - spent, side="right"))
     price = low if fitting == order.size else float(steps.ratio[order[fitting]])
     spent += _apply(steps, choice, steps.ratio > price)
     if fitting == order.size:

@@ -34,7 +34,8 @@ class Answer:
 
 def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     """The best choice for ``value``, which is the problem's own, or that with some options at -inf."""
-    found = greedy(value, problem.extra, problem.spare, stepped=problem.stepped, seed=seed)
+    hull = problem.hull if value is problem.value else None
+    found = greedy(value, problem.extra, problem.spare, stepped=problem.stepped, seed=seed, hull=hull)
     room = problem.spare - found.spent
     if found.price * room == 0.0:
         return Answer(found.choice, found.price, True)

@@ -13,6 +13,7 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray, cost_array, value_matrix
 from occamroute._money import Amount, Units, exact, money, rounded_up, units_for
 from occamroute.errors import BudgetTooSmallError, UnknownNameError
+from occamroute.knapsack._price import FEW_ROWS, Hull, all_steps
 
 __all__ = ["Objective", "Problem", "Solution", "relative_gap"]
 
@@ -21,6 +22,8 @@ Objective = Literal["mean", "min"]
 # Values count as multiples of 1/q when all are within this of one, relative to the largest value.
 STEP_TOLERANCE = 1e-12
 LARGEST_DENOMINATOR = 4096
+# What every solver looks at, and no budget changes.
+SHARED = ("units", "unit_costs", "extra", "step", "cheapest")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,14 @@ class Problem:
             raise UnknownNameError("objective", self.objective, get_args(Objective))
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "cost", cost)
+
+    def within(self, budget: Amount) -> Problem:
+        """The same problem with another budget; what does not depend on that is made once for both."""
+        money(budget, "budget")
+        shared = {name: getattr(self, name) for name in (*self.__dataclass_fields__, *SHARED)}
+        made = object.__new__(Problem)
+        made.__dict__.update(shared | {"budget": budget, "_origin": self.__dict__.get("_origin", self)})
+        return made
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,6 +111,16 @@ class Problem:
         its cost, since the query's cheapest option loses nothing.
         """
         return 4e-15 * max(abs(float(self.value.max())), abs(float(self.value.min())))
+
+    @cached_property
+    def hull(self) -> Hull | None:
+        """Every query's steps from option to option, which no budget changes; None where they are too many to keep."""
+        if self.shape[0] > FEW_ROWS:
+            return None
+        origin: Problem | None = self.__dict__.get("_origin")
+        if origin is not None:
+            return origin.hull
+        return all_steps(self.value, self.extra, np.arange(self.shape[0]), stepped=self.stepped)
 
     @cached_property
     def least_gain(self) -> float:
