@@ -11,8 +11,8 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute._compiled import kernel, quickselect
 from occamroute.neighbors.coarse import Coarse, Floats
 from occamroute.neighbors.metrics import L1, LINF, limit_of
-from occamroute.neighbors.ordering import at_least, select, sort_within
-from occamroute.neighbors.ranking import Space, measure, share_out, space_for
+from occamroute.neighbors.ordering import at_least, select
+from occamroute.neighbors.ranking import Space, deliver, measure, space_for
 from occamroute.neighbors.sweep import sweep_piece
 
 __all__ = ["NARROW", "Boxes"]
@@ -193,8 +193,4 @@ def rank_in_boxes(
                 cut = limit
         for place in range(kept):
             numbers[place] = numbers_of[numbers[place]]
-        kept = sort_within(keys, numbers, kept, farthest, lows, waiting, ends)
-        for place in range(distances.shape[1]):
-            distances[start + i, place] = lows[place]
-            nearest[start + i, place] = waiting[place]
-        share_out(lows, waiting, kept, values, weights, means, start + i, spare)
+        deliver(kept, farthest, space, values, weights, start + i, distances, nearest, means)

@@ -13,7 +13,7 @@ from occamroute.neighbors.metrics import LINF, STRETCH, distance_within, limit_o
 from occamroute.neighbors.ordering import select, sort_within
 from occamroute.neighbors.sweep import least_of_chunks
 
-__all__ = ["Space", "measure", "rank", "share_out", "space_for"]
+__all__ = ["Space", "deliver", "measure", "rank", "space_for"]
 
 _SAMPLE = 1024  # bounds looked at for a first guess of the k-th smallest
 
@@ -111,7 +111,7 @@ def rank(
 ) -> None:  # fmt: skip
     """Rank rows in float64: the first ones to ``distances`` and ``nearest``, their values to ``means``."""
     count, k = rows.shape[0], weights.shape[1]
-    lows, waiting, keys, numbers, spare, ends, gaps = space
+    lows, waiting, keys, numbers, spare, _, gaps = space
     for i in range(bounds.shape[1]):
         query, picture = queries.exact[i], queries.picture[i]
         unit, skip = queries.unit[i], excluded[start + i]
@@ -140,11 +140,19 @@ def rank(
             if limit > cut:
                 found = collect(bounds, i, picture, columns, least, chunks, count, cut, limit, lows, waiting, found)
                 cut = limit
-        kept = sort_within(keys, numbers, kept, farthest, lows, waiting, ends)
-        for place in range(distances.shape[1]):
-            distances[start + i, place] = lows[place]
-            nearest[start + i, place] = waiting[place]
-        share_out(lows, waiting, kept, values, weights, means, start + i, spare)
+        deliver(kept, farthest, space, values, weights, start + i, distances, nearest, means)
+
+
+@kernel()
+def deliver(
+    kept: int, farthest: float, space: Any, values: Any, weights: Any, i: int, distances: Any, nearest: Any, means: Any
+) -> None:
+    """Of the rows that were kept, those within ``farthest`` in their order: the first ones, and their values."""
+    kept = sort_within(space.keys, space.numbers, kept, farthest, space.lows, space.waiting, space.ends)
+    for place in range(distances.shape[1]):
+        distances[i, place] = space.lows[place]
+        nearest[i, place] = space.waiting[place]
+    share_out(space.lows, space.waiting, kept, values, weights, means, i, space.spare)
 
 
 @kernel()
