@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from PIL import Image
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 import occamroute as oc
 from dashboard import world
@@ -169,6 +169,38 @@ def test_what_if(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
     assert page.get_attribute("#front-line", "d") == before
 
 
+def test_a_view_can_be_shared(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """Its address holds the budget and the changes; names that are not here are left out."""
+    address, estimate = shipped
+    name, dear = estimate.names[1], estimate.names[-1]
+    page = opened(f"{address}#budget=0.03&drop={name}&drop=nobody&price=2e-6:{dear}&price=1:nobody")
+    page.wait_for_selector(".front.old")
+    wanted = changed(estimate, Changes.of([name], {dear: Decimal("2e-6")})).plan(Decimal("0.03"))
+    assert_shows(page, wanted)
+    assert page.input_value(f"[aria-label='Price of a call of {dear}']") == "2e-6"
+    assert not page.is_checked(f"[aria-label='{name} may answer']")
+    page.evaluate("location.hash = 'budget=0.05'")
+    page.wait_for_selector(".front.old", state="detached")
+    assert settled(page) == "0.05"
+    assert_shows(page, estimate.plan(Decimal("0.05")))
+
+
+def test_a_server_that_is_gone_is_said(browser: Browser) -> None:
+    """In a sentence on the page, which goes on when it is back."""
+    exploration = world.exploration(30, 3)
+    subject = Subject("profile", "short-lived", exploration, budget=first_budget(exploration))
+    with serving(subject) as address, browser.new_page() as page:
+        page.goto(address)
+        page.wait_for_selector("#numbers[data-budget]")
+        page.route("**/api/*", lambda route: route.abort())
+        page.fill("#budget", "9")
+        page.wait_for_selector("#failure:has-text('Is occamroute still running?')")
+        page.unroute("**/api/*")
+        page.fill("#budget", "10")
+        page.wait_for_selector("#numbers[data-budget='10']")
+        assert page.is_hidden("#failure")
+
+
 def test_a_receipt_opens(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
     """By keyboard, with estimates and neighbours; Escape closes it, and the focus is where it was."""
     address, estimate = shipped
@@ -309,7 +341,8 @@ def test_ten_thousand_queries_answer_at_once(opened: Opened) -> None:
     """With 12 classifiers, as the browser sees it: there within a second, a move answered within 50 ms (median)."""
     exploration = world.exploration(10_000, 12)
     with serving(Subject("profile", "large", exploration, budget=first_budget(exploration))) as address:
-        opened(address)  # kernels are ready, and the browser is
+        # Kernels are ready then, and the browser is.
+        opened(address, ready="#usage-chart[data-swept]").close()
         page = opened(address, script=LOADED)
         assert page.evaluate("window.loaded") < 1000
         page.wait_for_selector("#usage-chart[data-swept]")
