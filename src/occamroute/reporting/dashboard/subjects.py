@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from occamroute._money import exact, money_from_text
@@ -123,11 +124,17 @@ class Subject:
                 "neighbours": exploration.surroundings is not None,
                 "penalty": exploration.about.get("penalty", 0.0),
                 "about": _pairs(exploration.about),
-                # What the first view needs, so that it need not ask again.
-                "frontier": exploration.frontier(),
-                "at": None if self.budget is None else exploration.at(self.budget),
+                **self.first_view,
             }
         return said
+
+    @cached_property
+    def first_view(self) -> dict[str, Any]:
+        """What the page shows at first, so that it need not ask for it."""
+        if self.exploration is None:
+            return {}
+        at = None if self.budget is None else self.exploration.at(self.budget)
+        return {"frontier": self.exploration.frontier(), "at": at}
 
     def answer(self, name: str) -> Callable[[Wish], Any] | None:
         """The function that gives what is asked for under a name; None where there is no such thing."""

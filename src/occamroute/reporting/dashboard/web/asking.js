@@ -3,7 +3,7 @@
 export const ask = async (name, parameters = new URLSearchParams()) => {
   let reply;
   try {
-    reply = await fetch(`api/${name}?${parameters}`, { headers: { accept: "application/json" } });
+    reply = await fetch(`api/${name}?${parameters}`);
   } catch {
     throw new Error("the server does not answer. Is occamroute still running?");
   }
