@@ -13,7 +13,7 @@ from occamroute.errors import OccamError
 
 __all__ = ["Asked", "Batcher"]
 
-MOST = 64
+FEW, MOST = 8, 64
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,10 @@ class Asked:
 
 
 class Batcher:
-    """One thread that takes whatever has come in and works on it at once; nobody waits for a batch to fill."""
+    """One thread that takes whatever has come in and works on it at once; nobody waits for a batch to fill.
+
+    Of many it takes half: while those are answered, and their askers ask again, it works on the others.
+    """
 
     def __init__(self, work: Callable[[list[Asked]], list[Any]], *, most: int = MOST) -> None:
         self._work = work
@@ -79,7 +82,8 @@ class Batcher:
                     self._something.wait()
                 if not self._waiting:
                     return
-                batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+                size = min(len(self._waiting), self._most, max(FEW, -(-len(self._waiting) // 2)))
+                batch = [self._waiting.popleft() for _ in range(size)]
             self._deliver(batch, self._results(batch))
 
     def _results(self, batch: list[Asked]) -> list[Any]:
