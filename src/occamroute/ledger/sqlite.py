@@ -22,8 +22,8 @@ from occamroute.ledger.embedded import EmbeddedLedger
 __all__ = ["SqliteLedger"]
 
 PREFIX = "sqlite:///"
-# Seconds between the first looks at a lock that another process has.
-GLANCE = 0.0005
+# Seconds between the first looks at a lock that another process has; more looks would take its time from it.
+GLANCE = 0.002
 WORDS = {
     apsw.BusyError: "another process has kept it locked for too long",
     apsw.CantOpenError: "it cannot be opened, or its folder not written",
