@@ -1,8 +1,9 @@
-"""Profiles that many tests use, the shipped one and a small generated one; a PostgreSQL server; homes of ledgers."""
+"""Profiles that many tests use, shipped and generated; a PostgreSQL server, homes of ledgers, a browser."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,17 @@ import numpy as np
 import pytest
 
 import occamroute as oc
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where the machine has a browser; without one, tests of pages are left out, or fail where all are required."""
+    place = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if place is None:
+        (pytest.fail if os.environ.get("OCCAMROUTE_REQUIRE_ALL") == "1" else pytest.skip)("there is no Chromium.")
+    return str(place)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -167,11 +165,8 @@ class Quiet(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
-def test_no_request_leaves_the_site(address: str, site: Path) -> None:
+def test_no_request_leaves_the_site(address: str, site: Path, chromium: str) -> None:
     """Every page in a real browser: whatever it asks for, it asks the site, and nothing fails; search finds."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None and not os.environ.get("OCCAMROUTE_REQUIRE_ALL"):
-        pytest.skip("no Chromium on this machine")
     from playwright.sync_api import sync_playwright
 
     asked: list[str] = []

@@ -18,15 +18,17 @@ const queries = (about) => (about.n_queries === 1 ? "one query" : `${count(about
 const tile = (name, big, ...small) => make("div", { class: "tile" },
   make("dt", {}, name), make("dd", {}, make("span", { class: "big" }, big), ...small.map((one) => make("span", { class: "small" }, one))));
 
+const really = (at) => (at.reached === null ? "" : ` (really ${percent(at.reached)})`);
+
 export const words = (about, at) =>
-  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${queries(about)} right: `
+  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${queries(about)} right${really(at)}: `
   + `${saving(at.dearest)}${than(at.dearest)}${at.dearest.name}, ${difference(at.dearest.difference)}.`;
 
 export const showNumbers = (about, at) => {
   const { dearest, best } = at;
   fill(find("sentence"),
-    make("strong", {}, number(Number(at.budget))), " buys ",
-    make("strong", {}, percent(at.expected_accuracy)), ` right answers on ${queries(about)}, for `,
+    make("strong", {}, number(Number(at.budget))), " should get ",
+    make("strong", {}, percent(at.expected_accuracy)), ` of ${queries(about)} right${really(at)}, for `,
     make("strong", {}, saving(dearest)), than(dearest), make("q", {}, dearest.name), `, ${difference(dearest.difference)}.`);
   const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
   const one = at.price * Number(at.budget) / 100;
