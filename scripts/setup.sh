@@ -25,7 +25,7 @@ wanted=$(cat "${pins[@]}" pyproject.toml | cksum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "installing into .venv …"
   # The pins are complete. Looking for dependencies could only bring other versions, or gigabytes for a GPU.
-  for pin in "${pins[@]}"; do .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r "$pin"; done
+  for pin in "${pins[@]}"; do .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r "$pin"; done
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
   echo "$wanted" > "$stamp"
 fi

@@ -149,8 +149,8 @@ def test_odd_profiles_are_planned(odd: str) -> None:
 
 
 def test_combining_beats_the_dearest_network() -> None:
-    """CIFAR-10, three extractors offered: at a fifth of its cost, more right than the dearest network alone."""
-    profile, test = oc.load_dataset("cifar10", extractor=("resnet8-w8", "resnet20-w16", "resnet18-w64"))
+    """CIFAR-10, two extractors offered: at a fifth of its cost, more right than the dearest network alone."""
+    profile, test = oc.load_dataset("cifar10", extractor=("resnet8-w8", "resnet18-w64"))
     full = float(profile.costs.max()) * len(test)
     plan = oc.plan(profile, test.features, budget=0.2 * full)
     truth = combined_success(test, plan.made_from["extractor"], plan.weights)
@@ -159,8 +159,8 @@ def test_combining_beats_the_dearest_network() -> None:
     assert right >= 0.878
     assert right > test.accuracy[-1]
     assert plan.expected_accuracy == pytest.approx(right, abs=0.006)
-    bare = replace(profile, probabilities=None)
-    assert not oc.plan(bare, test.features, budget=0.2 * full).made_from["combined"]
+    bare, some = replace(profile.take(np.arange(2000)), probabilities=None), test.take(np.arange(1000))
+    assert not oc.plan(bare, some.features, budget=0.02 * full).made_from["combined"]
 
 
 def test_an_extractor_may_be_all_that_a_budget_pays() -> None:

@@ -135,7 +135,7 @@ def halves(folder: Path, rows: int) -> None:
 def test_language_id_on_other_data(tmp_path: Path) -> None:
     """The same detectors on texts that are nothing like the example's, in other languages."""
     folder = copied("language_id", tmp_path)
-    halves(folder, 3000)
+    halves(folder, 2000)
     pool = (folder / "occamroute.toml").read_text(encoding="utf-8")
     # Without classes in the file, the labels of the data are taken.
     (folder / "occamroute.toml").write_text(
