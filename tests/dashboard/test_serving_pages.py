@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -75,9 +76,14 @@ def test_what_is_not_there(page: httpx.Client) -> None:
         "api/nothing",
         "api/live",
         "web/main.js",
+        "%00.js",
+        f"{'x' * 300}.js",
     ):
         assert page.get(path).status_code == 404, path
-    assert page.post("api/at").status_code == 501
+    for refused in (page.post("api/at"), page.request("OPTIONS", ""), page.request("BREW", "")):
+        assert refused.status_code == 501
+        assert refused.headers["content-security-policy"] == POLICY
+        assert refused.headers["connection"] == "close"
     assert httpx.get(page.base_url.join("/")).headers["location"] == "/dashboard/"
 
 
@@ -187,6 +193,23 @@ def test_the_command(tmp_path: Path) -> None:
         assert process.wait(timeout=20) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+def test_a_browser_in_the_terminal(tmp_path: Path) -> None:
+    """It runs until its reader leaves, and the page is served meanwhile."""
+    oc.save(made_run(small_plan()), tmp_path / "file.parquet")
+    reader = tmp_path / "reader"
+    reader.write_text("#!/bin/sh\necho $1 > asked\nexec sleep 20 >/dev/null 2>&1\n")
+    reader.chmod(0o700)
+    words = [sys.executable, "-m", "occamroute", "open", "file.parquet", "--json"]
+    environment = {**os.environ, "BROWSER": str(reader)}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        assert httpx.get(f"{address}api/about", timeout=10).json()["kind"] == "run"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    assert (tmp_path / "asked").read_text().strip() == address
 
 
 def test_the_command_knows_what_a_file_holds(tmp_path: Path) -> None:

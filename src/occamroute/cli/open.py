@@ -44,6 +44,7 @@ def open_file(
     """Look at a profile, a plan or a run on a page of this machine: move the budget, drop a classifier, ask why."""
     import json
     import webbrowser
+    from threading import Thread
 
     from occamroute.reporting.dashboard.server import HOME, LOOPBACK, make_server
 
@@ -55,8 +56,8 @@ def open_file(
             typer.echo(json.dumps({"address": address, "kind": subject.kind}))
         else:
             typer.echo(f"{subject.title} is at {address} (Ctrl-C ends)")
-        if browser:
-            webbrowser.open(address)
+        if browser:  # beside the server: one that runs in the terminal ends only when its reader leaves
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

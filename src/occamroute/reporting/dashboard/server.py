@@ -90,9 +90,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if made.status == 307:
             self.send_header("location", HOME)
+        if self.close_connection:
+            self.send_header("connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(made.content)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request that is answered here, under the same policy as everything else."""
+        self.close_connection = True  # what is not read cannot be told from the next request
+        self._send(Reply(code, "text/plain; charset=utf-8", b"This is no request that is answered here.\n"))
 
     def version_string(self) -> str:
         """Who answers; not which version of Python."""
