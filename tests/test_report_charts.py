@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from itertools import combinations
 from xml.etree import ElementTree as ET
 
@@ -49,6 +50,29 @@ def test_points_bars_and_bands_stand_where_the_numbers_say(canvas: Canvas) -> No
     (polygon,) = picture.iter(f"{SVG}polygon")
     heights = sorted({float(pair.split(",")[1]) for pair in polygon.attrib["points"].split()})
     assert heights[1] - heights[0] == pytest.approx(50 * height, abs=0.2)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-14, 1e-9, 1.0, 1e15, 1e200])
+def test_places_do_not_depend_on_the_unit(unit: float) -> None:
+    """Whether a call costs the billionth of a coin or billions of them."""
+    series = Series("p", [unit, 2 * unit, 3 * unit], [0, 1, 2], line=False, points=True)
+    picture = parsed(line_chart([series], title="t", x_label="x", y_label="y"))
+    places = [float(one.attrib["cx"]) for one in picture.iter(f"{SVG}circle")][:3]
+    left, right = WIDE.left, WIDE.width - WIDE.right
+    assert places == pytest.approx([left, (left + right) / 2, right], abs=1)
+
+
+def test_thousands_of_classifiers_are_drawn_at_once() -> None:
+    """With the names of those that nobody beats; all others have theirs where a pointer rests."""
+    random = np.random.default_rng(0)
+    costs, right = random.random(2_000), random.random(2_000)
+    names = [f"model {number}" for number in range(2_000)]
+    began = time.perf_counter()
+    picture = classifier_chart(names, costs, right, np.column_stack([right, right]))
+    assert time.perf_counter() - began < 10.0
+    best = {name for name, one in zip(names, pareto_mask(costs, right), strict=True) if one}
+    assert {text for text, *_ in boxes(picture) if text.startswith("model")} <= best
+    assert all(f"<title>{name}: " in picture for name in names)
 
 
 @settings(max_examples=40, deadline=None)

@@ -401,6 +401,36 @@ def test_odd_cases_have_pages() -> None:
         assert "<svg" in noun._repr_html_()
 
 
+def test_one_is_one() -> None:
+    """One classifier, one query, one point of a frontier: said as such, with no gain where there is none."""
+    features, success = np.zeros((1, 1)), np.ones((1, 1))
+    alone = oc.Profile(("only",), (2,), features, success)
+    estimate = oc.estimate(alone, features)
+    for noun, title, words in (
+        (alone, "1 classifier on 1 labelled query", "only is right most often"),
+        (estimate.plan(2), "1 query, expected right on", "The plan answers 1 query for 2"),
+        (estimate.frontier(), "More money is not estimated to buy more", "For 1 query, budgets from 2 to 2"),
+        (oc.compare(alone, alone, methods=[]), "Nothing saved", "On 1 query that took no part"),
+    ):
+        story, _, _ = page_of(noun)
+        assert story.title.startswith(title)
+        assert story.sentence.startswith(words)
+    assert "Profile of 1 classifier<" in alone._repr_html_()
+    equal = oc.Profile(("worse", "better"), (2, 2), [[0.0]] * 4, [[0, 1]] * 4)
+    assert "the cheapest, better," in page_of(equal)[0].sentence  # of equals the better
+
+
+@pytest.mark.parametrize("path", ["MY FILE.PARQUET", "a; $(touch b)", "plain.parquet"])
+def test_commands_can_be_typed_whatever_a_file_is_called(path: str, nouns: dict[str, Any]) -> None:
+    """Capitals and spaces too."""
+    source = Source(path, "report.html", datetime.now(UTC), profile_path=None)
+    for name in ("profile", "frontier", "plan", "run", "comparison"):
+        page = ReadPage(story_page(tell(nouns[name], source), source))
+        assert page.commands
+        for line in page.commands:
+            assert path in shlex.split(line)
+
+
 def test_only_nouns_have_reports() -> None:
     """Anything else is refused in one sentence."""
     with pytest.raises(oc.InvalidInputError, match="a report is made of a comparison, plan, run, frontier or profile"):

@@ -27,6 +27,7 @@ from occamroute._intervals import mean_bounds
 from occamroute._money import Amount, exact, from_text, money, rounded_up, units_for
 from occamroute.charts.cards import card
 from occamroute.charts.pictures import classifier_chart
+from occamroute.charts.words import counted
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.storage import Parts
 
@@ -153,7 +154,7 @@ class Profile:
         sets = ", ".join(f"{name} ({table.shape[1]})" for name, table in self.feature_sets.items())
         facts = [("labelled queries", f"{len(self):,}"), ("features", sets), ("fingerprint", self.fingerprint[:12])]
         picture = classifier_chart(self.names, self.mean_costs, self.accuracy, bounds)
-        return card(f"Profile of {len(self.names)} classifiers", facts, picture)
+        return card(f"Profile of {counted(len(self.names), 'classifier')}", facts, picture)
 
     @property
     def feature_sets(self) -> dict[str, FloatArray]:

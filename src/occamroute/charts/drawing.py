@@ -90,7 +90,8 @@ def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:
     step = next(power * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if power * factor >= rough * 0.999)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    digits = 12 - math.floor(math.log10(step))  # as many for prices of a token as for those of a house
+    return [round(index * step, digits) for index in range(first, last + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

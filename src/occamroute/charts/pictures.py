@@ -16,6 +16,8 @@ __all__ = ["calibration_chart", "classifier_chart", "frontier_chart", "pareto_ma
 
 # Where the dearest costs so many times the cheapest, places are spread logarithmically.
 WIDE_RANGE = 30.0
+# So many classifiers are all named in a chart.
+NAMED = 60
 
 
 def spread_out(costs: Numbers) -> bool:
@@ -26,9 +28,11 @@ def spread_out(costs: Numbers) -> bool:
 
 def pareto_mask(costs: Numbers, accuracies: Numbers) -> list[bool]:
     """Which classifiers no other beats in both cost and accuracy."""
-    pairs = list(zip(map(float, costs), map(float, accuracies), strict=True))
+    cost, right = np.asarray(costs, np.float64), np.asarray(accuracies, np.float64)
+    pairs = zip(cost.tolist(), right.tolist(), strict=True)
     return [
-        not any(cost <= own[0] and right >= own[1] and (cost, right) != own for cost, right in pairs) for own in pairs
+        not bool(((cost <= own) & (right >= reached) & ((cost < own) | (right > reached))).any())
+        for own, reached in pairs
     ]
 
 
@@ -38,6 +42,8 @@ def classifier_chart(
     """Each classifier by its cost and accuracy, with the interval (M, 2); a line joins those that nobody beats."""
     efficient = np.flatnonzero(pareto_mask(costs, accuracies))
     order = efficient[np.argsort(costs[efficient], kind="stable")]
+    # Of many only those that stand out have room for their names.
+    labels = names if len(names) <= NAMED else [name if one in efficient else "" for one, name in enumerate(names)]
     tips = [
         f"{name}: {percent(float(right), (float(low), float(high)))} at {amount(float(cost))}"
         for name, cost, right, (low, high) in zip(names, costs, accuracies, bounds, strict=True)
@@ -45,7 +51,7 @@ def classifier_chart(
     series = [
         Series("cheapest at its accuracy", costs[order], accuracies[order], dashed=True, quiet=True),
         Series(
-            "one classifier, with its 90 % interval", costs, accuracies, line=False, points=True, labels=names,
+            "one classifier, with its 90 % interval", costs, accuracies, line=False, points=True, labels=labels,
             low=bounds[:, 0], high=bounds[:, 1], tips=tips, colour="#0072b2",
         ),
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Interval", "amount", "between", "brief", "percent", "plain_percent", "points", "short_share"]
+__all__ = ["Interval", "amount", "between", "brief", "counted", "percent", "plain_percent", "points", "short_share"]
 
 Interval = tuple[float, float] | None
 UNKNOWN = "no interval known"
@@ -44,6 +44,11 @@ def amount(value: float) -> str:
 def brief(value: float) -> str:
     """An amount with four digits, to be read at a glance."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """So many of something: 1 query, 2,000 queries; ``many`` is the plural where it is not one letter more."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def _minus(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from occamroute.charts.words import between, brief, percent, plain_percent, short_share
+from occamroute.charts.words import between, brief, counted, percent, plain_percent, short_share
 from occamroute.evaluation.reports import Report
 from occamroute.reporting.comparison_reading import (
     Row,
@@ -32,7 +32,7 @@ def comparison_story(report: Report, source: Source) -> Story:
         figures=_figures(report, row),
         chart=lambda canvas: main_chart(report, method, canvas),
         caption=(
-            f"What {method} reached on {report.about['n_queries']:,} queries that took no part in planning, beside the "
+            f"What {method} reached on {_queries(report)} that took no part in planning, beside the "
             "best mixture, which looks at no features, and each classifier alone. Bands and bars are 90 % intervals; "
             "costs are exact."
         ),
@@ -65,10 +65,14 @@ def _title(report: Report, row: Row) -> str:
 def _sentence(report: Report, method: str, row: Row) -> str:
     about = report.about
     return (
-        f"On {about['n_queries']:,} queries that took no part in planning, {method} was right on "
+        f"On {_queries(report)} that took no part in planning, {method} was right on "
         f"{percent(row['accuracy'], row['accuracy_bounds'])}, always asking {about['dearest']} on "
         f"{percent(about['dearest_accuracy'], dearest_interval(report))}."
     )
+
+
+def _queries(report: Report) -> str:
+    return counted(report.about["n_queries"], "query", "queries")
 
 
 def _aside(report: Report, method: str, row: Row) -> str:
@@ -87,7 +91,7 @@ def _figures(report: Report, row: Row) -> tuple[Figure, ...]:
         difference = row["accuracy"] - about["dearest_accuracy"]
     return (
         Figure(
-            "Cost saved", f"{100 * saved:.1f} %",
+            "Cost saved", f"{100 * saved:.1f} %".replace("-", "−"),
             f"exact: {brief(row['cost'])} instead of {brief(about['dearest_cost'])}", saved,
         ),
         Figure("Accuracy", plain_percent(row["accuracy"]), f"90 %: {between(bounds)}", row["accuracy"], bounds),

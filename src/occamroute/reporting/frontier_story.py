@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from occamroute.charts.pictures import frontier_chart
-from occamroute.charts.words import amount, brief, plain_percent
+from occamroute.charts.words import amount, brief, counted, plain_percent
 from occamroute.planning.frontiers import Frontier
 from occamroute.reporting.pieces import Section, paragraph, table
-from occamroute.reporting.provenance import again_section, data_section
+from occamroute.reporting.provenance import again_section, data_section, typed
 from occamroute.reporting.stories import Figure, Source, Story
 
 __all__ = ["ESTIMATED", "frontier_story"]
@@ -24,17 +24,18 @@ SHOWN = 16
 def frontier_story(front: Frontier, source: Source) -> Story:
     """What a frontier tells."""
     low, high = float(front.accuracies[0]), float(front.accuracies[-1])
-    enough = int(np.searchsorted(front.accuracies, low + NEARLY * (high - low)))
-    enough = min(enough, len(front) - 1)
+    # With a penalty, accuracies need not rise with the budget.
+    enough = int(np.argmax(front.accuracies >= low + NEARLY * (high - low))) if high > low else 0
     cost, most = float(front.budgets[enough]), float(front.budgets[-1])
     share = cost / most if most else 1.0
     return Story(
         kind="frontier",
-        title=f"{100 * NEARLY:g} % of the gain for {100 * share:.3g} % of the money",
+        title=f"{100 * NEARLY:g} % of the gain for {100 * share:.3g} % of the money" if high > low
+        else "More money is not estimated to buy more right answers",
         sentence=(
-            f"For {front.n_queries:,} queries, budgets from {brief(float(front.budgets[0]))} to {brief(most)} are "
-            f"estimated to buy accuracies from {plain_percent(low)} to {plain_percent(high)}; most of that is there at "
-            f"{brief(cost)}. These are estimates with no interval known."
+            f"For {counted(front.n_queries, 'query', 'queries')}, budgets from {brief(float(front.budgets[0]))} to "
+            f"{brief(most)} are estimated to buy accuracies from {plain_percent(low)} to {plain_percent(high)}; most "
+            f"of that is there at {brief(cost)}. These are estimates with no interval known."
         ),
         figures=(
             Figure(
@@ -52,7 +53,7 @@ def frontier_story(front: Frontier, source: Source) -> Story:
             _points(front),
             data_section({"queries": f"{front.n_queries:,}", "supported points": f"{len(front):,}"}, made_by=None),
             again_section(
-                source, origin=f"occamroute frontier PROFILE QUERIES --out {source.path}",
+                source, origin=typed("frontier", "PROFILE", "QUERIES", "--out", source.path),
                 note="PROFILE and QUERIES, and the estimator's options, are those that the frontier was made with: its "
                 "file does not name them.",
             ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from occamroute._money import exact
 from occamroute.charts import Canvas
 from occamroute.charts.pictures import frontier_chart, usage_chart
-from occamroute.charts.words import amount, between, brief, percent, plain_percent, short_share
+from occamroute.charts.words import amount, between, brief, counted, percent, plain_percent, short_share
 from occamroute.planning.estimates import Estimate
 from occamroute.planning.plans import Plan, verify
 from occamroute.reporting.exploring.openings import explore_plan
@@ -44,13 +44,13 @@ def plan_story(plan: Plan, source: Source) -> Story:
         kind="plan",
         title=_title(plan, most.name, share),
         sentence=(
-            f"The plan answers {len(plan):,} queries for {brief(plan.planned_cost)} of a budget of "
+            f"The plan answers {counted(len(plan), 'query', 'queries')} for {brief(plan.planned_cost)} of a budget of "
             f"{brief(float(plan.budget))}, feature extraction included, and is expected to be right on "
             f"{percent(plan.expected_accuracy, plan.accuracy_interval)} of them."
         ),
         figures=(
             Figure(
-                f"Cost saved against always asking {most.name}", f"{100 * (1 - share):.1f} %",
+                f"Cost saved against always asking {most.name}", f"{100 * (1 - share):.1f} %".replace("-", "−"),
                 f"exact: {brief(plan.planned_cost)} instead of {brief(float(most.cost))}", 1 - share,
             ),
             Figure(
@@ -81,9 +81,10 @@ def plan_story(plan: Plan, source: Source) -> Story:
 
 
 def _title(plan: Plan, name: str, share: float) -> str:
+    queries = counted(len(plan), "query", "queries")
     if share >= 1.0:
-        return f"{len(plan):,} queries, expected right on {plain_percent(plan.expected_accuracy)}"
-    return f"{len(plan):,} queries for {short_share(share)} of what always asking {name} costs"
+        return f"{queries}, expected right on {plain_percent(plan.expected_accuracy)}"
+    return f"{queries} for {short_share(share)} of what always asking {name} costs"
 
 
 def _small(gap: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from occamroute._intervals import mean_bounds
 from occamroute.charts.pictures import classifier_chart, pareto_mask
-from occamroute.charts.words import amount, between, percent, plain_percent
+from occamroute.charts.words import amount, between, counted, percent, plain_percent
 from occamroute.profiles import Profile
 from occamroute.reporting.pieces import Cell, Section, paragraph, table
 from occamroute.reporting.provenance import again_section, data_section, doctor_sections
@@ -24,11 +24,14 @@ def profile_story(profile: Profile, source: Source) -> Story:
     any_right = profile.success.max(axis=1)
     low, high = mean_bounds(any_right[:, None], profile.blocks)[0].tolist()
     room = float(any_right.mean())
-    cheap = int(costs.argmin())
+    cheap = int(min(range(len(profile.names)), key=lambda column: (costs[column], -accuracy[column])))
     ends = [(float(one), float(other)) for one, other in bounds]
     return Story(
         kind="profile",
-        title=f"{len(profile.names)} classifiers on {len(profile):,} labelled queries",
+        title=(
+            f"{counted(len(profile.names), 'classifier')} on "
+            f"{counted(len(profile), 'labelled query', 'labelled queries')}"
+        ),
         sentence=(
             f"{profile.names[best]} is right most often, on {percent(float(accuracy[best]), ends[best])}, at "
             f"{amount(float(costs[best]))} a call; the cheapest, {profile.names[cheap]}, on "

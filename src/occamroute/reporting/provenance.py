@@ -21,8 +21,8 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pyarrow")
 
 
 def typed(*words: str) -> str:
-    """A command as it is typed in a shell; what is to be filled in, in capitals, stands as it is."""
-    return " ".join(["occamroute", *(word if word.isupper() else shlex.quote(word) for word in words)])
+    """A command as it is typed in a shell."""
+    return shlex.join(["occamroute", *words])
 
 
 def data_section(pairs: Mapping[str, Any], *, made_by: str | None) -> Section:
