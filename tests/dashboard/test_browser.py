@@ -185,6 +185,73 @@ def test_a_view_can_be_shared(opened: Opened, shipped: tuple[str, oc.Estimate]) 
     assert_shows(page, estimate.plan(Decimal("0.05")))
 
 
+def test_changes_that_will_not_do_are_left_out(opened: Opened) -> None:
+    """Where the address has them the page says so and begins without them."""
+    with serving(profile_subject(world.profile(), "made up")) as address:
+        for wrong, words in (
+            ("price=much:large", "must be a finite number"),
+            ("drop=small&price=x:middle", "price of"),
+        ):
+            page = opened(f"{address}#budget=60&{wrong}")
+            page.wait_for_selector(f"#whatif-problem:has-text('{words}')")
+            assert settled(page) == "60"
+            page.focus("#slider")
+            page.keyboard.press("ArrowRight")
+            assert settled(page) != "60"
+            assert page.is_hidden("#undo")
+    outside = replace(world.profile(), extractor="other", extractor_cost={"other": 0.01})
+    with serving(profile_subject(outside, "made up")) as address:
+        page = opened(f"{address}#budget=60&drop=small&drop=middle&drop=large")
+        assert settled(page) == "60"
+        assert page.is_checked("[aria-label='large may answer']")
+
+
+def test_names_that_every_object_knows(opened: Opened) -> None:
+    """Are those of classifiers here, also of one that is dropped."""
+    names = ("constructor", "__proto__", "toString")
+    with serving(profile_subject(world.profile(names=names), "made up")) as address:
+        page = opened(address)
+        for name in names[:2]:
+            page.uncheck(f"[aria-label='{name} may answer']")
+            page.wait_for_selector(f".option.dropped:has-text('{name}') .used:has-text('dropped')")
+            page.wait_for_selector("#usage-chart .layer", state="attached")
+            assert "NaN" not in (page.text_content("main") or "")
+            page.check(f"[aria-label='{name} may answer']")
+
+
+def test_a_penalty_is_no_accuracy(opened: Opened) -> None:
+    """Where a plan was made with one, the first sentence says so."""
+    plan = world.estimate(30, 3).plan(6, penalty=0.5)
+    with serving(plan_subject(plan, "plan")) as address:
+        page = opened(address)
+        assert "of 30 queries right by estimates less the penalty" in page.inner_text("#sentence")
+
+
+def test_a_free_classifier_can_be_dropped(opened: Opened) -> None:
+    """The old frontier begins at nothing, which a logarithmic axis does not have."""
+    profile = replace(world.profile(), costs=np.array([0.0, 1.0, 60.0]), extractor=None, extractor_cost={})
+    with serving(profile_subject(profile, "made up")) as address:
+        page = opened(address)
+        page.uncheck("[aria-label='small may answer']")
+        page.wait_for_selector(".front.old")
+        drawn = page.get_attribute(".front.old", "d") or ""
+        assert drawn.startswith("M")
+        assert "Infinity" not in drawn
+
+
+def test_digits_of_another_keyboard(opened: Opened) -> None:
+    """Are read as the numbers that they are, with no odd word anywhere."""
+    exploration = world.exploration(30, 3)
+    with serving(Subject("profile", "made up", exploration, budget="5")) as address:
+        page = opened(address)
+        for typed, same in (("\uff11\uff10", 10), ("1_1", 11), ("1.2e1", 12)):
+            page.fill("#budget", typed)
+            settled(page)
+            assert_shows(page, exploration.estimate.plan(same))
+            assert f"{same} should get" in page.inner_text("#sentence")
+            assert "NaN" not in page.inner_text("main")
+
+
 def test_a_server_that_is_gone_is_said(browser: Browser) -> None:
     """In a sentence on the page, which goes on when it is back."""
     exploration = world.exploration(30, 3)
@@ -246,6 +313,52 @@ def test_the_table_filters_sorts_and_turns(opened: Opened, shipped: tuple[str, o
         page.click("#download-parquet")
     kept = oc.load(download.value.path())
     assert kept.choice.tolist() == plan.choice.tolist()
+
+
+def test_a_page_that_is_gone_gives_way_to_the_last(opened: Opened) -> None:
+    """Where a move leaves fewer queries than the table has turned past."""
+    exploration = world.exploration(120, 3)
+    with serving(Subject("profile", "made up", exploration, budget=exploration.scene().least)) as address:
+        page = opened(address)
+        page.select_option("#search-classifier", "model 0")
+        for first in ("1 to 25", "26 to", "51 to", "76 to"):
+            page.wait_for_selector(f"#pager:has-text('{first}')")
+            page.click("#pager button >> nth=1")
+        page.wait_for_selector("#pager:has-text('101 to 120')")
+        page.fill("#budget", repr(0.6 * exploration.scene().most))
+        left = exploration.plan(repr(0.6 * exploration.scene().most)).usage["model 0"]
+        assert 0 < left < 100
+        page.wait_for_selector(f"#pager:has-text('to {left} of {left}')")
+        assert page.locator("#table tbody tr").count() == (left - 1) % 25 + 1
+
+
+def test_the_keyboard_keeps_its_place(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
+    """Pages turn under the same button, and a button that goes leaves the focus beside it."""
+    page = opened(shipped[0])
+    focused = "() => document.activeElement.textContent || document.activeElement.getAttribute('aria-label') || ''"
+    page.focus("#pager button >> nth=1")
+    for first in ("26 to", "51 to"):
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#pager:has-text('{first}')")
+        assert page.evaluate(focused) == "next →"
+    page.focus("#pager button >> nth=0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#pager:has-text('26 to')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#pager:has-text(' 25 of')")
+    assert page.evaluate(focused) == "next →"  # there is nothing before
+    page.fill("#budget", "0")
+    page.wait_for_selector("#budget-problem button")
+    page.focus("#budget-problem button")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert page.evaluate("() => document.activeElement.id") == "budget"
+    page.focus("#whatif input >> nth=0")
+    page.keyboard.press("Space")
+    page.focus("#undo")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#undo", state="hidden")
+    assert page.evaluate(focused).endswith("may answer")
 
 
 def test_names_are_text(opened: Opened, hostile: str) -> None:

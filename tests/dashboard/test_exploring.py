@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -18,11 +19,13 @@ from PIL import Image
 import occamroute as oc
 from dashboard import world
 from occamroute.knapsack import solve_problem
+from occamroute.reporting.dashboard.making import plan_subject
 from occamroute.reporting.exploring.changes import Changes, changed
 from occamroute.reporting.exploring.exploration import Exploration
 from occamroute.reporting.exploring.looking import Search, queries, receipt
 from occamroute.reporting.exploring.openings import explore_plan, explore_profile, facts_of_plan
 from occamroute.reporting.exploring.previews import png_of, previews_of
+from occamroute.reporting.exploring.singles import singles
 
 NUMBERS = ("expected_accuracy", "planned_cost", "value", "bound", "gap", "price", "status", "usage")
 SMALL = world.exploration(30, 5)
@@ -143,6 +146,8 @@ def test_wrong_budgets_are_one_sentence() -> None:
         assert "\n" not in shown["refused"]
         assert shown["least"] == "3"
     assert "refused" not in SMALL.at("3")
+    # However digits are written, the page has the number.
+    assert [SMALL.at(text)["amount"] for text in ("1_0", "\uff11\uff10", "1e1", "10.00")] == [10.0] * 4
 
 
 @pytest.mark.parametrize("exploration", [SMALL, UNEVEN], ids=["by classifier", "by query"])
@@ -212,6 +217,46 @@ def test_a_receipt_says_why() -> None:
         receipt(SMALL, 30, "10")
 
 
+def test_nobody_knows_what_would_change_a_plan_for_the_worst_query() -> None:
+    """It follows no price alone, so no flips are claimed."""
+    plan = SMALL.estimate.plan(10, objective="min")
+    made = receipt(explore_plan(plan), 4, "10")
+    assert made["flips"] is None
+    assert "worst query" in made["sentence"]
+
+
+def test_efficient_classifiers_are_those_of_the_definition() -> None:
+    """No other is at least as good in both and better in one; of equals the first; thousands take no time."""
+    random = np.random.default_rng(0)
+    made = world.estimate(4, 60)
+    pairs = random.integers(1, 9, (60, 2))
+    success = np.tile(pairs[:, 1] / 10.0, (4, 1))
+    found = singles(replace(made, costs=pairs[:, 0].astype(np.float64), success=success, overhead=0, made_from={}))
+    for own, (cost, right) in enumerate(pairs.tolist()):
+        others = [(other, *pair) for other, pair in enumerate(pairs.tolist()) if other != own]
+        beaten = any(
+            one <= cost and two >= right and ((one, two) != (cost, right) or other < own) for other, one, two in others
+        )
+        assert found[own].efficient is not beaten
+    names, costs = tuple(map(str, range(6_000))), random.random(6_000)
+    many = oc.Estimate(names, costs, random.random((4, 6_000)), sigma=np.zeros(6_000))
+    began = time.perf_counter()
+    singles(many)
+    assert time.perf_counter() - began < 5.0
+
+
+def test_combined_answers_stay_combined() -> None:
+    """A plan of another budget has the weights that its estimates are those of."""
+    plan = SMALL.estimate.plan(10)
+    combined = replace(plan, weights=np.array([0.0, 0.1, 0.2, 0.3, 0.4]))
+    exploration = explore_plan(combined)
+    assert exploration.plan("12").weights.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert exploration.plan("12", Changes.of(["model 2"])).weights.tolist() == [0.0, 0.1, 0.3, 0.4]
+    oc.verify(exploration.plan("12"))
+    assert any("combined" in note for note in plan_subject(combined, "plan").notes)
+    assert not any("combined" in note for note in plan_subject(plan, "plan").notes)
+
+
 def test_neighbours_are_the_nearest_labelled_rows() -> None:
     """Of the other half, with their labels and who was right."""
     profile = world.profile()
@@ -269,5 +314,9 @@ def test_texts_and_images_are_shown_by_their_ids(tmp_path: Path) -> None:
     assert files.picture("a") == ("image/png", png_of(np.zeros((2, 2))))
     with pytest.raises(oc.InvalidInputError, match="no such file"):
         files.picture("b")
+    assert files.of("a") == {"picture": True}
+    # What only ends like the name of an image is a text.
+    for text in ("Where is logo.png", f"{'x' * 300}.png"):
+        assert previews_of(["a"], [text]).of("a") == {"text": text}
     assert previews_of(["a"], np.zeros((1, 4))).of("a") == {}
     assert previews_of(["a"], np.zeros((1, 4, 4))).of("a") == {"picture": True}

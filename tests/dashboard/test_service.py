@@ -112,6 +112,21 @@ def test_rows_that_change_change_the_page(tmp_path: Path) -> None:
         assert client.get("/dashboard/api/about").json()["names"][-1] == "<b>new</b>"
 
 
+def test_a_page_that_is_older_than_the_router_says_so(tmp_path: Path, opened: Callable[..., Page]) -> None:
+    """Its curve would be that of other rows than its table."""
+    with world.served(world.service(tmp_path, with_pool=False)) as client:
+        page = opened(f"{client.base_url}/dashboard/")
+        page.wait_for_selector("#live[data-seen]")
+        assert page.is_hidden("#changed")
+        body = {"name": "new", "cost": 0.5, "success": [1] * 240}
+        assert client.post("/v1/classifiers", json=body).status_code == 200
+        page.wait_for_selector("#changed")
+        page.reload()
+        page.wait_for_selector("#live[data-seen]")
+        assert page.is_hidden("#changed")
+        page.close()  # before its server goes
+
+
 def test_keys_that_a_browser_can_show(tmp_path: Path, opened: Callable[..., Page]) -> None:
     """Every file needs one that may read; as a password it opens the dashboard alone, and nothing that spends."""
     file = KeyFile(tmp_path)

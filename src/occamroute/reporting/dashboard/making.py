@@ -49,6 +49,11 @@ def plan_subject(
             f"The plan was made with a penalty of {penalty:g}: what is drawn are estimates less that penalty, as they "
             "were optimised."
         )
+    if plan.weights.any():
+        notes.append(
+            "Answers are combined with the extractor's own: the estimates are those of combined answers, also where a "
+            "classifier is shown by itself."
+        )
     if plan.problem.objective == "min":
         notes.append("The plan looks after the worst query first (objective min); the curve is that of the best mean.")
     exploration = replace(explore_plan(plan, profile=profile, features=features), previews=previews)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -64,7 +64,8 @@ class Exploration:
 
     ``truth`` (N, M) is what really happens, where it is known: it takes no part in any plan. ``labels`` (N,) are the
     queries' own. ``surroundings`` are the labelled rows that estimates came from, ``previews`` what queries
-    look like; ``about`` says in words what all this was made from.
+    look like. ``weights`` (M,) is the extractor's share in each answer, where the estimates are those of combined
+    answers. ``about`` says in words what all this was made from.
     """
 
     estimate: Estimate
@@ -72,6 +73,7 @@ class Exploration:
     labels: Sequence[str | None] | None = None
     surroundings: Surroundings | None = None
     previews: Previews | None = None
+    weights: FloatArray | None = None
     penalty: float = 0.0
     objective: Objective = "mean"
     seed: int = 0
@@ -95,6 +97,7 @@ class Exploration:
             return {"budget": str(budget), "refused": str(error), "least": scene.least}
         return {
             "budget": str(budget),
+            "amount": float(plan.budget),  # digits are not written alike everywhere
             **self._numbers(plan, changes),
             "dearest": against(dearest(scene.singles), plan),
             "best": against(best(scene.singles), plan),
@@ -170,7 +173,8 @@ class Exploration:
 
     def _plan(self, changes: Changes, budget: Amount) -> Plan:
         estimate = self.scene(changes).estimate
-        return estimate.plan(budget, objective=self.objective, penalty=self.penalty, seed=self.seed)
+        plan = estimate.plan(budget, objective=self.objective, penalty=self.penalty, seed=self.seed)
+        return plan if self.weights is None else replace(plan, weights=self.weights[self.columns(changes)])
 
 
 def _drawn(budgets: FloatArray, *, wide: bool) -> IntArray:

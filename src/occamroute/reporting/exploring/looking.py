@@ -143,8 +143,13 @@ def _sentence(plan: Plan, scores: FloatArray, chosen: int) -> str:
     )
 
 
-def _flips(scene: Scene, plan: Plan, costs: FloatArray, row: int) -> list[dict[str, Any]]:
-    """Where other classifiers would take over: above a budget, or below a price of theirs."""
+def _flips(scene: Scene, plan: Plan, costs: FloatArray, row: int) -> list[dict[str, Any]] | None:
+    """Where other classifiers would take over: above a budget, or below a price of theirs.
+
+    None where nobody knows: a plan for the worst query follows no price alone.
+    """
+    if plan.problem.objective == "min":
+        return None
     value, chosen = plan.problem.value[row], int(plan.choice[row])
     score = float(value[chosen] - plan.price * costs[chosen])
     found = []

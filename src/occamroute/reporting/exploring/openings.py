@@ -75,6 +75,7 @@ def explore_plan(plan: Plan, *, profile: Profile | None = None, features: Any = 
     return Exploration(
         again,
         surroundings=_surroundings(plan, profile, features),
+        weights=plan.weights if plan.weights.any() else None,
         objective=problem.objective,
         seed=int(made.get("plan_seed", 0)),
         about={name.replace("_", " "): _said(value) for name, value in made.items()},

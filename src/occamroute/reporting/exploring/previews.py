@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Previews:
     def of(self, name: str) -> dict[str, Any]:
         """What the page needs to know: a text, or that there is a picture; nothing where neither is there."""
         query = self.queries.get(name)
-        if _is_picture(query):
+        # A text may end like the name of an image.
+        if _is_picture(query) and (not isinstance(query, str) or isfile(query)):
             return {"picture": True}
         return {"text": query} if isinstance(query, str) else {}
 

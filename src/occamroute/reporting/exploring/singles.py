@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,10 +50,10 @@ def singles(estimate: Estimate, *, penalty: float = 0.0) -> tuple[Single, ...]:
         # The extractor's own answer is free once its call is paid as extraction: by itself it is that call.
         totals.append(problem.total(0) if name == extractor else whole * problem.units.size)
     accuracies = estimate.success.mean(axis=0).tolist()
-    pairs = list(zip(totals, accuracies, strict=True))
+    efficient = _efficient(totals, accuracies)
     return tuple(
-        Single(name, float(total / queries), total, accuracy, not _beaten(pairs, column), name == extractor)
-        for column, (name, (total, accuracy)) in enumerate(zip(estimate.names, pairs, strict=True))
+        Single(name, float(total / queries), total, accuracy, column in efficient, name == extractor)
+        for column, (name, total, accuracy) in enumerate(zip(estimate.names, totals, accuracies, strict=True))
     )
 
 
@@ -79,12 +80,11 @@ def against(one: Single, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _beaten(pairs: Sequence[tuple[Fraction, float]], column: int) -> bool:
-    cost, accuracy = pairs[column]
-    return any(
-        other_cost <= cost
-        and other_accuracy >= accuracy
-        and ((other_cost, other_accuracy) != (cost, accuracy) or other < column)
-        for other, (other_cost, other_accuracy) in enumerate(pairs)
-        if other != column
-    )
+def _efficient(costs: Sequence[Fraction], accuracies: Sequence[float]) -> set[int]:
+    """The columns that no other beats; of equals the first."""
+    found, highest = set(), -math.inf
+    for column in sorted(range(len(costs)), key=lambda one: (costs[one], -accuracies[one], one)):
+        if accuracies[column] > highest:
+            found.add(column)
+            highest = accuracies[column]
+    return found

@@ -8,6 +8,8 @@ const raised = (exponent) =>
 
 export const count = (value) => whole.format(value);
 
+export const counted = (value, one, many = `${one}s`) => (value === 1 ? `one ${one}` : `${count(value)} ${many}`);
+
 /** About so many digits, whatever the size. */
 export const number = (value, digits = 4) => {
   const size = Math.abs(value);

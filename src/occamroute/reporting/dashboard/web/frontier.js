@@ -2,7 +2,7 @@
 
 import { across, budgetAt, budgetAxis, budgetText, budgetTicks, shareOf } from "./axis.js";
 import { area, axes, digitsOf, linear, names, path, picture, ticks } from "./chart.js";
-import { number, percent } from "./format.js";
+import { counted, number, percent } from "./format.js";
 import { draw, fill, find, make } from "./making.js";
 
 export const frontierChart = (about, move) => {
@@ -33,7 +33,7 @@ export const frontierChart = (about, move) => {
     axes(svg, inside, {
       x, y, yTicks, xTicks: budgetTicks(axis, inside.width), xText: budgetText,
       yText: (tick) => percent(tick, digitsOf(yTicks)),
-      xLabel: `budget for all ${about.n_queries.toLocaleString("en")} queries`,
+      xLabel: about.n_queries === 1 ? "budget for the query" : `budget for all ${counted(about.n_queries, "query", "queries")}`,
     });
     const xs = front.budgets.map(x);
     const ys = front.accuracies.map(y);
@@ -42,7 +42,11 @@ export const frontierChart = (about, move) => {
     if (axis.high > front.most) {
       svg.append(draw("path", { class: "front flat", d: path([xs.at(-1), x(axis.high)], [ys.at(-1), ys.at(-1)]) }));
     }
-    if (old) svg.append(draw("path", { class: "front old", d: path(old.budgets.map(x), old.accuracies.map(y)) }));
+    if (old) {
+      // Nothing is not on a logarithmic axis.
+      const kept = old.budgets.flatMap((budget, index) => (budget > 0 || !axis.wide ? [index] : []));
+      svg.append(draw("path", { class: "front old", d: path(kept.map((index) => x(old.budgets[index])), kept.map((index) => y(old.accuracies[index]))) }));
+    }
     if (front.reached) svg.append(draw("path", { class: "front reached", d: path(xs, front.reached.map(y)) }));
     svg.append(draw("path", { class: "front", id: "front-line", d: path(xs, ys) }));
     singles(svg, inside, x, y);
@@ -75,7 +79,7 @@ export const frontierChart = (about, move) => {
   const stand = () => {
     if (!handle || !now) return;
     const { x, y } = scales;
-    const budget = Math.max(axis.low, Math.min(axis.high, Number(now.budget)));
+    const budget = Math.max(axis.low, Math.min(axis.high, now.budget));
     if (!Number.isFinite(budget) || (axis.wide && budget <= 0)) return;
     const [line, hollow, knob] = handle.children;
     const at = x(budget);
@@ -141,10 +145,10 @@ export const frontierChart = (about, move) => {
     },
     /** The budget that is asked for, and the plan once it is known. */
     stand(budget, plan, source) {
-      now = { budget, plan };
+      const value = plan?.amount ?? Number(budget);
+      now = { budget: value, plan };
       if (source !== "field" && document.activeElement !== field) field.value = budget;
       else if (source !== "field" && plan === null) field.value = budget;
-      const value = Number(budget);
       if (axis && Number.isFinite(value) && document.activeElement !== slider) slider.value = String(Math.round(1000 * shareOf(axis, value)));
       if (plan && !plan.refused) {
         slider.setAttribute("aria-valuetext", `${number(value)}: ${percent(plan.expected_accuracy)} expected`);

@@ -67,6 +67,7 @@ const decisions = (about, rows) => {
 export const watch = (about) => {
   find("live").hidden = false;
   find("decided").hidden = false;
+  const explored = about.about.find(([name]) => name === "snapshot")?.[1];
   let timer = null;
   const look = async () => {
     clearTimeout(timer);
@@ -76,6 +77,7 @@ export const watch = (about) => {
       budget(now.budget);
       drift(now.drift);
       decisions(about, now.decisions);
+      find("changed").hidden = now.snapshot === explored;
       find("live").dataset.seen = String(now.budget.now);
       find("failure").hidden = true;
     } catch (error) {

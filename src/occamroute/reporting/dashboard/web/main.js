@@ -2,14 +2,14 @@
 
 import { ask, later, newest } from "./asking.js";
 import { showNumbers, showPromise, words } from "./numbers.js";
-import { count } from "./format.js";
+import { counted } from "./format.js";
 import { frontierChart } from "./frontier.js";
 import { watch } from "./live.js";
 import { fill, find, make } from "./making.js";
 import { paretoChart, usageChart } from "./pictures.js";
 import { showReceipt } from "./receipt.js";
 import { showRun } from "./run.js";
-import { fromAddress, hasChanges, parameters, state, toAddress } from "./state.js";
+import { fromAddress, hasChanges, noChanges, parameters, state, toAddress } from "./state.js";
 import { planColumns, queryTable, runColumns } from "./table.js";
 import { whatIf } from "./whatif.js";
 
@@ -31,7 +31,10 @@ const problem = (at) => {
   const place = find("budget-problem");
   place.hidden = !at.refused;
   find("budget").setAttribute("aria-invalid", at.refused ? "true" : "false");
-  fill(place, at.refused ? [at.refused, " ", at.least ? make("button", { type: "button", onclick: () => moveTo(at.least) }, `Take the least: ${at.least}`) : null] : []);
+  fill(place, at.refused ? [at.refused, " ", at.least ? make("button", { type: "button", onclick: () => {
+    find("budget").focus(); // this button goes
+    moveTo(at.least);
+  } }, `Take the least: ${at.least}`) : null] : []);
 };
 
 let moveTo = () => {};
@@ -40,8 +43,7 @@ const explore = async (about) => {
   find("explore").hidden = false;
   find("queries").hidden = false;
   showPromise(about);
-  const names = about.extractor === null ? about.names : [...about.names, about.extractor];
-  fromAddress(names, about.budget);
+  fromAddress(about);
   let axis = null;
   // What came with the page is not asked for again.
   const isFirst = (budget) => !hasChanges() && budget === about.budget && about.at !== null;
@@ -72,7 +74,7 @@ const explore = async (about) => {
       share();
     }
     front.stand(budget, at.refused ? undefined : at, source);
-    usage.stand(Number(budget));
+    usage.stand(at.amount ?? Number(budget));
     find("explore").dataset.answered = budget;
   });
   moveTo = (budget, source) => {
@@ -92,9 +94,14 @@ const explore = async (about) => {
 
   const change = newest(async (isOld) => {
     changesOf.refresh();
-    const found = hasChanges() ? await ask("frontier", parameters()) : about.frontier;
+    let found = hasChanges() ? await ask("frontier", parameters()) : about.frontier;
     changesOf.say(found.refused);
-    if (found.refused || isOld()) return;
+    if (isOld() || (found.refused && axis)) return;
+    if (found.refused) { // changes that came with the address and will not do: the page begins without them
+      noChanges();
+      changesOf.refresh();
+      found = about.frontier;
+    }
     axis = front.show(found, hasChanges() ? about.frontier : null);
     pareto.show(found.classifiers);
     sweep();
@@ -102,7 +109,7 @@ const explore = async (about) => {
   });
   const changesOf = whatIf(about, () => change().catch(fail));
   addEventListener("hashchange", () => {
-    fromAddress(names, about.budget);
+    fromAddress(about);
     change().catch(fail);
   });
   await change();
@@ -112,7 +119,7 @@ const begin = async () => {
   const about = await ask("about");
   document.title = `${about.title} · occamroute`;
   find("title").textContent = about.title;
-  find("kind").textContent = about.exploring ? `${KINDS[about.kind]}; ${count(about.n_queries)} queries, ${about.names.length} classifiers` : KINDS[about.kind];
+  find("kind").textContent = about.exploring ? `${KINDS[about.kind]}; ${counted(about.n_queries, "query", "queries")}, ${counted(about.names.length, "classifier")}` : KINDS[about.kind];
   origin(about);
   if (about.live) watch(about);
   if (about.kind === "run") {

@@ -1,6 +1,6 @@
 // The plan at the budget, in one sentence and five numbers.
 
-import { count, number, percent, points, signedPoints } from "./format.js";
+import { counted, number, percent, points, signedPoints } from "./format.js";
 import { exact, fill, find, make } from "./making.js";
 
 const saving = (one) => {
@@ -13,29 +13,32 @@ const than = (one) => (Math.abs(one.share) < 5e-4 ? " as always asking " : " tha
 const difference = (value) =>
   Math.abs(value) < 5e-5 ? "at the same accuracy" : `with ${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
 
-const queries = (about) => (about.n_queries === 1 ? "one query" : `${count(about.n_queries)} queries`);
+const queries = (about) => counted(about.n_queries, "query", "queries");
 
 const tile = (name, big, ...small) => make("div", { class: "tile" },
   make("dt", {}, name), make("dd", {}, make("span", { class: "big" }, big), ...small.map((one) => make("span", { class: "small" }, one))));
 
-const really = (at) => (at.reached === null ? "" : ` (really ${percent(at.reached)})`);
+const really = (about, at) => {
+  if (about.penalty) return " by estimates less the penalty";
+  return at.reached === null ? "" : ` (really ${percent(at.reached)})`;
+};
 
 export const words = (about, at) =>
-  `A budget of ${number(Number(at.budget))} is expected to get ${percent(at.expected_accuracy)} of ${queries(about)} right${really(at)}: `
+  `A budget of ${number(at.amount)} is expected to get ${percent(at.expected_accuracy)} of ${queries(about)} right${really(about, at)}: `
   + `${saving(at.dearest)}${than(at.dearest)}${at.dearest.name}, ${difference(at.dearest.difference)}.`;
 
 export const showNumbers = (about, at) => {
   const { dearest, best } = at;
   fill(find("sentence"),
-    make("strong", {}, number(Number(at.budget))), " should get ",
-    make("strong", {}, percent(at.expected_accuracy)), ` of ${queries(about)} right${really(at)}, for `,
+    make("strong", {}, number(at.amount)), " should get ",
+    make("strong", {}, percent(at.expected_accuracy)), ` of ${queries(about)} right${really(about, at)}, for `,
     make("strong", {}, saving(dearest)), than(dearest), make("q", {}, dearest.name), `, ${difference(dearest.difference)}.`);
   const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
-  const one = at.price * Number(at.budget) / 100;
+  const one = at.price * at.amount / 100;
   fill(find("numbers"),
     tile(about.penalty ? "Estimates less the penalty" : "Expected accuracy", exact(at.expected_accuracy, percent(at.expected_accuracy, 2), { id: "accuracy" }),
       at.reached === null ? gap : ["really reached ", exact(at.reached, percent(at.reached, 2), { id: "reached" })]),
-    tile("Planned cost", exact(at.planned_cost, number(at.planned_cost), { id: "cost" }), at.reached === null ? `of ${number(Number(at.budget))}` : gap),
+    tile("Planned cost", exact(at.planned_cost, number(at.planned_cost), { id: "cost" }), at.reached === null ? `of ${number(at.amount)}` : gap),
     tile("Against the dearest", exact(dearest.share, saved(dearest), { id: "dearest-share" }),
       [exact(dearest.saved, number(Math.abs(dearest.saved)), { id: "dearest-saved" }), ` ${dearest.saved < 0 ? "more" : "saved"}, `,
         exact(dearest.difference, signedPoints(dearest.difference), { id: "dearest-difference" })],

@@ -54,7 +54,7 @@ export const showReceipt = (about, found) => {
     make("p", {}, found.sentence),
     estimates(about.names, found.estimates, known),
     make("p", { class: "quiet small" }, "Score: estimate less the price of money, ", exact(found.price, number(found.price)), " right answers a unit, times the cost of the call."),
-    changes(found.flips.slice(0, 4).map(flip)), features(found.features), neighbours(about.names, found.neighbours));
+    found.flips === null ? null : changes(found.flips.slice(0, 4).map(flip)), features(found.features), neighbours(about.names, found.neighbours));
 };
 
 export const showDecision = (about, found) => {

@@ -12,13 +12,18 @@ export const parameters = (extra = {}) => {
 
 export const hasChanges = () => state.dropped.size + state.prices.size > 0;
 
+export const noChanges = () => {
+  state.dropped.clear();
+  state.prices.clear();
+};
+
 /** Take the view from the address; names that are not here are left out. */
-export const fromAddress = (names, budget) => {
+export const fromAddress = (about) => {
   const found = new URLSearchParams(location.hash.slice(1));
-  const known = new Set(names);
-  state.budget = found.get("budget") ?? budget;
-  state.dropped = new Set(found.getAll("drop").filter((name) => known.has(name)));
-  if (state.dropped.size >= known.size) state.dropped.clear();
+  const known = new Set([...about.names, about.extractor]);
+  state.budget = found.get("budget") ?? about.budget;
+  state.dropped = new Set(found.getAll("drop").filter((name) => about.names.includes(name)));
+  if (state.dropped.size >= about.names.length) state.dropped.clear();
   state.prices = new Map();
   for (const pair of found.getAll("price")) {
     const cut = pair.indexOf(":");

@@ -47,13 +47,20 @@ export const queryTable = ({ about, source, columns }) => {
       view.offset = offset;
       refresh();
     } }, words);
-    fill(find("pager"), turn(Math.max(0, view.offset - SIZE), "← before", view.offset > 0),
-      make("span", {}, total ? `${count(view.offset + 1)} to ${count(last)} of ${count(total)}` : "none"),
-      turn(view.offset + SIZE, "next →", last < total));
+    const buttons = [turn(Math.max(0, view.offset - SIZE), "← before", view.offset > 0), turn(view.offset + SIZE, "next →", last < total)];
+    const active = [...find("pager").querySelectorAll("button")].indexOf(document.activeElement);
+    fill(find("pager"), buttons[0],
+      make("span", {}, total ? `${count(view.offset + 1)} to ${count(last)} of ${count(total)}` : "none"), buttons[1]);
+    // Whoever turns pages by keyboard goes on from here, at the ends the other way.
+    if (active >= 0) buttons[buttons[active].disabled ? 1 - active : active].focus();
   };
 
   const load = newest(async () => {
-    const found = await ask(source.name, parameters());
+    let found = await ask(source.name, parameters());
+    if (view.offset > 0 && view.offset >= found.total) { // fewer fit than before: the last page that there is
+      view.offset = SIZE * Math.floor(Math.max(0, found.total - 1) / SIZE);
+      found = await ask(source.name, parameters());
+    }
     show(found.refused ? { total: 0, rows: [], why: found.refused } : found);
   });
   const refresh = () => load().catch((error) => show({ total: 0, rows: [], why: `This table cannot be shown: ${error.message}` }));

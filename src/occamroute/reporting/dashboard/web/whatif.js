@@ -2,7 +2,7 @@
 
 import { count, number, percent } from "./format.js";
 import { bar, fill, find, make, swatch } from "./making.js";
-import { hasChanges, state } from "./state.js";
+import { hasChanges, noChanges, state } from "./state.js";
 
 const short = (price) => (price > 0 && price < 1e-4 ? price.toExponential(3) : String(Number(price.toPrecision(4))));
 
@@ -68,8 +68,8 @@ export const whatIf = (about, change) => {
     outside ? `The price of ${about.extractor} is what its features cost for each query.` :
       `A call of ${about.extractor} yields the features: it is paid for every query, and its own answer is then free. Unticked, it is still paid but may not answer; its price is the price of the features.`;
   find("undo").addEventListener("click", () => {
-    state.dropped.clear();
-    state.prices.clear();
+    noChanges();
+    list.querySelector("input").focus(); // this button goes
     change();
   });
 
