@@ -372,7 +372,7 @@ def page(known: dict[str, Any]) -> str:
         lines += [
             "",
             f"Soak with 10 features: {found['requests']:,} requests in {found['seconds']:.0f} s, none failed; memory "
-            f"grew by {100 * found['growth']:.2f} % to {found['mebibytes']:.0f} MiB ({found['date']}).",
+            f"grew by {100 * found['growth']:.2f} % to {found['mebibytes'] * 1.048576:.0f} MB ({found['date']}).",
         ]
     return "\n".join(lines) + "\n"
 
