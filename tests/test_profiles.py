@@ -203,3 +203,10 @@ def test_names_must_be_writable() -> None:
     """Text that no file can hold is refused at once."""
     with pytest.raises(oc.InvalidInputError, match="got a lone surrogate"):
         oc.Profile(**{**GOOD, "names": ("a", "\ud800")})
+
+
+def test_the_dearest_of_equals_is_the_most_accurate() -> None:
+    """A weak classifier at the same price would flatter whatever is compared with the dearest."""
+    success = np.array([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    profile = oc.Profile(("cheap", "weak", "strong"), (1.0, 2.0, 2.0), np.zeros((2, 1)), success)
+    assert profile.names[profile.dearest] == "strong"

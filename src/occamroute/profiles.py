@@ -169,6 +169,11 @@ class Profile:
         return dict(self.extractor_cost)
 
     @property
+    def dearest(self) -> int:
+        """The classifier that costs most; of equally dear ones the most accurate."""
+        return int(np.lexsort((self.accuracy, self.mean_costs))[-1])
+
+    @property
     def accuracy(self) -> FloatArray:
         """Each classifier's mean success, (M,)."""
         return np.asarray(self.success.mean(axis=0))

@@ -77,7 +77,7 @@ def sweep(
     costs = profile.mean_costs
     cheapest, dearest = (
         _single(profile, test, method, int(column), float(full))
-        for method, column in (("cheapest", costs.argmin()), ("dearest", costs.argmax()))
+        for method, column in (("cheapest", costs.argmin()), ("dearest", test.dearest))
     )
     shares = tuple((costs / costs.max()).tolist())
     every = (cheapest, *rows, dearest)

@@ -79,7 +79,7 @@ def compare(
         seconds[label] = time.perf_counter() - started
     if not any(results.values()):
         raise BudgetTooSmallError(Decimal(decimal(max(amounts))), rounded_up(_least(test)))
-    dearest = int(test.mean_costs.argmax())
+    dearest = test.dearest
     scores = score(results, setting, full, reference)
     about = {
         "version": __version__,

@@ -55,7 +55,7 @@ class _Resamples:
 
     def __init__(self, outcomes: Mapping[tuple[str, Fraction], FloatArray], setting: Setting) -> None:
         test = setting.test
-        dearest = test.success[:, int(test.mean_costs.argmax())]
+        dearest = test.success[:, test.dearest]
         table = np.stack([*outcomes.values(), dearest], axis=1)
         means = resampled_means(table, test.blocks, setting.seed)
         bounds = mean_bounds(table, test.blocks)
