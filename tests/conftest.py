@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -66,6 +67,17 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = get_server(tmp_path_factory.mktemp("postgres"))
     yield str(server.get_uri())
     server.cleanup()
+
+
+@pytest.fixture
+def database(postgres: str) -> str:
+    """The address of an empty database of that server: what is kept under the usual name there is this test's."""
+    import psycopg
+
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres.replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])

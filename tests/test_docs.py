@@ -89,7 +89,7 @@ def test_every_block_runs(
     reader = Reader(
         tmp_path,
         {
-            "postgresql://occam@db.example.com/occam": lambda: str(request.getfixturevalue("postgres")),
+            "postgresql://occam@db.example.com/occam": lambda: str(request.getfixturevalue("database")),
             "https://api.example.com": lambda: str(request.getfixturevalue("chat_service")),
         },
     )

@@ -273,7 +273,7 @@ def test_a_router_closes_the_ledger_that_it_opened(kind: str, tmp_path: Path, re
     """Also where it could not begin; asked again, the ledger is opened again."""
     address = f"sqlite:///{tmp_path}/spend.db"
     if kind == "postgresql":
-        address = str(request.getfixturevalue("postgres"))
+        address = str(request.getfixturevalue("database"))
     gc.collect()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", ResourceWarning)
