@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["one_thread_each", "over_blocks", "thread_count"]
+from occamroute.executors import Task
 
+__all__ = ["LocalExecutor", "one_thread_each", "over_blocks", "thread_count"]
+
+Shared = TypeVar("Shared")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class LocalExecutor:
+    """Items on the threads of this process, never more of them at once than ``workers`` (by default its cores)."""
+
+    name = "local"
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = thread_count(workers)
+
+    def map(self, task: Task[Shared, Item, Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
+        """``task(shared, item)`` of every item, in their order."""
+        waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="occamroute") as pool:
+            try:
+                for item in items:
+                    if len(waiting) == 2 * self.workers:  # so that none waits for the one before it
+                        yield waiting.popleft().result()
+                    waiting.append(pool.submit(task, shared, item))
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
 
 
 def thread_count(threads: int | None = None) -> int:
