@@ -24,7 +24,7 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import exact
 from occamroute.errors import CertificateError
-from occamroute.knapsack.problem import Problem, relative_gap
+from occamroute.knapsack.problem import Problem, Terms, relative_gap
 
 __all__ = ["Certificate", "bound_from", "check"]
 
@@ -45,7 +45,7 @@ class Certificate:
     mean_bound: float
 
 
-def bound_from(problem: Problem, best: float, price: float, value: float) -> float:
+def bound_from(problem: Terms, best: float, price: float, value: float) -> float:
     """The bound on the total that the best scores' sum at a price per unit gives, rounded safely up."""
     queries = problem.shape[0]
     slack = queries * problem.rounding

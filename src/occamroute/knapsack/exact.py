@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +12,10 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute.executors.local import over_blocks
 from occamroute.knapsack._core import Moves, Target, search
 from occamroute.knapsack._kernels import near_moves
-from occamroute.knapsack._price import BLOCK, SAMPLE, Greedy, greedy
-from occamroute.knapsack.problem import Problem
+from occamroute.knapsack._price import BLOCK, SAMPLE, greedy
+from occamroute.knapsack.problem import Problem, Terms
 
-__all__ = ["Answer", "score_sums", "solve_exact"]
+__all__ = ["Answer", "Filled", "fill", "moves_of", "samples", "score_sums", "solve_exact"]
 
 # Stop the search at this distance to the bound, relative to the value; make little effort from CLOSE on.
 ENOUGH = 1e-12
@@ -32,6 +32,18 @@ class Answer:
     proved: bool
 
 
+@dataclass(frozen=True)
+class Filled:
+    """Rows that take another option than the greedy solution's, and whether nothing better exists."""
+
+    rows: IntArray
+    options: IntArray
+    proved: bool
+
+
+MovesBelow = Callable[[float, IntArray | None], Moves]
+
+
 def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     """The best choice for ``value``, which is the problem's own, or that with some options at -inf."""
     hull = problem.hull if value is problem.value else None
@@ -39,7 +51,15 @@ def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
     room = problem.spare - found.spent
     if found.price * room == 0.0:
         return Answer(found.choice, found.price, True)
-    return _fill(problem, value, found, room, seed)
+    cost, choice, price = problem.extra, found.choice, found.price
+
+    def moves(below: float, rows: IntArray | None) -> Moves:
+        return moves_of(value, cost, choice, price, below, rows)
+
+    filled = fill(problem, score_sums(value, cost, choice, price), moves, price, room, seed)
+    choice = choice.copy()
+    choice[filled.rows] = filled.options
+    return Answer(choice, price, filled.proved)
 
 
 def score_sums(value: FloatArray, cost: IntArray, choice: IntArray, price: float) -> tuple[float, float]:
@@ -54,34 +74,36 @@ def score_sums(value: FloatArray, cost: IntArray, choice: IntArray, price: float
     return math.fsum(total + total_low), math.fsum(best + best_low)
 
 
-def _fill(problem: Problem, value: FloatArray, found: Greedy, room: int, seed: int) -> Answer:
-    """Fill what the greedy solution leaves of the budget, at first with samples of the queries."""
-    cost, price = problem.extra, found.price
-    total, best = score_sums(value, cost, found.choice, price)
+def fill(
+    problem: Terms, sums: tuple[float, float], moves_below: MovesBelow, price: float, room: int, seed: int
+) -> Filled:
+    """Fill what the greedy solution leaves of the budget, at first with samples of the queries.
+
+    ``sums`` are its ``score_sums``; ``moves_below`` gives the moves away from it that lose less than so much, of the
+    listed rows or of all.
+    """
+    total, best = sums
     enough = max(ENOUGH * abs(total), _above_grid(problem, best + price * problem.spare))
     close = max(CLOSE * abs(total), enough)
     target = Target(enough, close, problem.least_gain, problem.tie, problem.rounding, problem.stepped)
-    queries = value.shape[0]
-    answer = Answer(found.choice, price, False)
+    filled = Filled(np.empty(0, np.int64), np.empty(0, np.int64), False)
     gap = price * room
-    for rows in _samples(problem, seed):
+    for rows in samples(problem, seed):
         # A better choice gains at least so much, and so may lose no more than what is then left of the gap.
-        moves = _moves(value, cost, found.choice, price, gap - 0.999 * problem.least_gain, rows)
+        moves = moves_below(gap - 0.999 * problem.least_gain, rows)
         taken, proved = search(moves, room=room, price=price, target=target, seed=seed)
         left = math.fsum(moves.loss[taken]) + price * (room - int(moves.cost[taken].sum()))
         if left < gap:
-            choice = found.choice.copy()
-            choice[moves.row[taken]] = moves.option[taken]
-            answer, gap = replace(answer, choice=choice), left
+            filled, gap = replace(filled, rows=moves.row[taken], options=moves.option[taken]), left
         # Whether or not this search has found it: nothing is better than the best so far.
-        answer = replace(answer, proved=proved and rows.size == queries)
-        if gap <= (enough if rows.size < FEW else close):
+        filled = replace(filled, proved=proved and rows is None)
+        if gap <= (enough if rows is not None and rows.size < FEW else close):
             break
-    return answer
+    return filled
 
 
-def _samples(problem: Problem, seed: int) -> Iterator[IntArray]:
-    """Rows to look for moves in: samples, then all.
+def samples(problem: Terms, seed: int) -> Iterator[IntArray | None]:
+    """Rows to look for moves in: samples, then all (None).
 
     Where values have a common step the bound can be reached exactly, and a small sample often does.
     """
@@ -89,10 +111,10 @@ def _samples(problem: Problem, seed: int) -> Iterator[IntArray]:
     for size in (FEW - 1, SAMPLE):
         if queries > 4 * size and (size == SAMPLE or problem.stepped):
             yield np.sort(np.random.default_rng(seed).choice(queries, size, replace=False))
-    yield np.arange(queries)
+    yield None
 
 
-def _above_grid(problem: Problem, bound: float) -> float:
+def _above_grid(problem: Terms, bound: float) -> float:
     """How far a bound is above the highest total that the values' common step allows below it."""
     if problem.step is None:
         return 0.0
@@ -100,11 +122,13 @@ def _above_grid(problem: Problem, bound: float) -> float:
     return bound - math.floor(bound * denominator + 1e-9) / denominator + 2.0 * deviation * problem.shape[0]
 
 
-def _moves(value: FloatArray, cost: IntArray, choice: IntArray, price: float, below: float, rows: IntArray) -> Moves:
-    """Moves of the listed rows that lose less than ``below``."""
-    if rows.size < value.shape[0]:
+def moves_of(
+    value: FloatArray, cost: IntArray, choice: IntArray, price: float, below: float, rows: IntArray | None = None
+) -> Moves:
+    """Moves of the listed rows, or of all, that lose less than ``below``."""
+    if rows is not None:
         cost_part = cost if cost.shape[0] == 1 else cost[rows]
-        part = _moves(value[rows], cost_part, choice[rows], price, below, np.arange(rows.size))
+        part = moves_of(value[rows], cost_part, choice[rows], price, below)
         return part._replace(row=rows[part.row])
 
     def block(start: int, stop: int) -> tuple[IntArray, IntArray, FloatArray]:
@@ -114,6 +138,6 @@ def _moves(value: FloatArray, cost: IntArray, choice: IntArray, price: float, be
         row, option, loss = (array[:count].copy() for array in found)
         return row, option, loss
 
-    row, option, loss = map(np.concatenate, zip(*over_blocks(block, rows.size, block=BLOCK), strict=True))
+    row, option, loss = map(np.concatenate, zip(*over_blocks(block, value.shape[0], block=BLOCK), strict=True))
     at = 0 if cost.shape[0] == 1 else row
     return Moves(row, option, loss, cost[at, option] - cost[at, choice[row]])

@@ -6,28 +6,127 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, cost_array, value_matrix
 from occamroute._money import Amount, Units, exact, money, rounded_up, units_for
 from occamroute.errors import BudgetTooSmallError, UnknownNameError
+from occamroute.knapsack._grid import common_step, far_from_grid
 from occamroute.knapsack._price import FEW_ROWS, Hull, all_steps
 
-__all__ = ["Objective", "Problem", "Solution", "relative_gap"]
+__all__ = ["Objective", "Problem", "Solution", "Terms", "relative_gap"]
 
 Objective = Literal["mean", "min"]
 
-# Values count as multiples of 1/q when all are within this of one, relative to the largest value.
-STEP_TOLERANCE = 1e-12
-LARGEST_DENOMINATOR = 4096
 # What every solver looks at, and no budget changes.
 SHARED = ("units", "unit_costs", "extra", "step", "cheapest")
 
 
+class Terms:
+    """What is asked, but for the values: costs, a budget, and what solvers must know of values that they do not see."""
+
+    cost: FloatArray
+    budget: Amount
+    objective: Objective
+    overhead: Amount
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries and of options."""
+        raise NotImplementedError
+
+    @property
+    def step(self) -> tuple[int, float] | None:
+        """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
+        raise NotImplementedError
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        raise NotImplementedError
+
+    @cached_property
+    def units(self) -> Units:
+        """The costs in whole units."""
+        return units_for(self.cost, queries=self.shape[0], overhead=self.overhead)
+
+    @cached_property
+    def unit_costs(self) -> IntArray:
+        """The costs in whole units as (1, M) or (N, M)."""
+        return np.atleast_2d(self.units.cost)
+
+    @cached_property
+    def room(self) -> int:
+        """The whole units left for choices once every query's overhead is paid; negative if it cannot be."""
+        budget = self.units.floor(exact(self.budget)) - self.units.overhead * self.shape[0]
+        # More than the dearest choice for everything buys nothing more, and could overflow.
+        return min(budget, int(self.unit_costs.max()) * self.shape[0])
+
+    @cached_property
+    def extra(self) -> IntArray:
+        """What each option costs above its query's cheapest, in whole units, (1, M) or (N, M).
+
+        Solvers see these alone: huge costs that all options share, or that nobody can pay, hide nothing.
+        """
+        return np.ascontiguousarray(self.unit_costs - self.unit_costs.min(axis=1, keepdims=True))
+
+    @property
+    def spare(self) -> int:
+        """The whole units left once every query has its cheapest option; negative if they cannot."""
+        return self.room - self.cheapest
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the values have a common step."""
+        return self.step is not None
+
+    @property
+    def rounding(self) -> float:
+        """A difference between two scores ``value - price · extra cost`` that may be mere rounding.
+
+        Whatever the price, an option that is anywhere near a query's best loses no more than some values' worth to
+        its cost, since the query's cheapest option loses nothing.
+        """
+        return 4e-15 * self.largest
+
+    @property
+    def least_gain(self) -> float:
+        """What one choice's total is above another's at least, if it is above it by more than rounding."""
+        return (1.0 - 1e-6) / self.step[0] if self.step is not None else 4.0 * self.shape[0] * self.rounding
+
+    @property
+    def tie(self) -> float:
+        """A difference between two choices' totals that counts as none."""
+        return self.rounding if self.step is None else 0.5 / self.step[0]
+
+    def total(self, units: int) -> Fraction:
+        """An amount of whole units with every query's overhead added, exactly."""
+        return (units + self.units.overhead * self.shape[0]) * self.units.size
+
+    @cached_property
+    def cheapest(self) -> int:
+        """What the cheapest option of every query costs in whole units, overhead not included."""
+        least = self.unit_costs.min(axis=1)
+        return int(least[0]) * self.shape[0] if least.size == 1 else int(least.sum())
+
+    def cost_of(self, units: int) -> float:
+        """The same as a float, which never means more than the budget if the amount is not above it."""
+        total = self.total(units)
+        amount = float(total)
+        while exact(amount) > exact(self.budget) >= total:
+            amount = math.nextafter(amount, 0.0)
+        return amount
+
+    def require(self) -> None:
+        """Raise unless the budget pays for the cheapest option of every query."""
+        if self.cheapest > self.room:
+            raise BudgetTooSmallError(self.budget, rounded_up(self.total(self.cheapest)))
+
+
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Terms):
     """What is to be solved.
 
     ``value`` (N, M) is any finite numbers, ``cost`` (M,) or (N, M) is ≥ 0, ``budget`` is the total for all N
@@ -64,53 +163,19 @@ class Problem:
         return self.value.shape[0], self.value.shape[1]
 
     @cached_property
-    def units(self) -> Units:
-        """The costs in whole units."""
-        return units_for(self.cost, queries=self.value.shape[0], overhead=self.overhead)
-
-    @cached_property
-    def unit_costs(self) -> IntArray:
-        """The costs in whole units as (1, M) or (N, M)."""
-        return np.atleast_2d(self.units.cost)
-
-    @cached_property
-    def room(self) -> int:
-        """The whole units left for choices once every query's overhead is paid; negative if it cannot be."""
-        budget = self.units.floor(exact(self.budget)) - self.units.overhead * self.shape[0]
-        # More than the dearest choice for everything buys nothing more, and could overflow.
-        return min(budget, int(self.unit_costs.max()) * self.shape[0])
-
-    @cached_property
-    def extra(self) -> IntArray:
-        """What each option costs above its query's cheapest, in whole units, (1, M) or (N, M).
-
-        Solvers see these alone: huge costs that all options share, or that nobody can pay, hide nothing.
-        """
-        return np.ascontiguousarray(self.unit_costs - self.unit_costs.min(axis=1, keepdims=True))
-
-    @property
-    def spare(self) -> int:
-        """The whole units left once every query has its cheapest option; negative if they cannot."""
-        return self.room - self.cheapest
-
-    @cached_property
     def step(self) -> tuple[int, float] | None:
         """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
-        return _value_step(self.value)
+        flat = self.value.reshape(-1)
 
-    @property
-    def stepped(self) -> bool:
-        """Whether the values have a common step."""
-        return self.step is not None
+        def off_grid(denominator: int, allowed: float) -> tuple[float, FloatArray]:
+            return far_from_grid(flat, denominator, allowed)
+
+        return common_step(flat[:: max(1, flat.size // 256)], self.largest, off_grid)
 
     @cached_property
-    def rounding(self) -> float:
-        """A difference between two scores ``value - price · extra cost`` that may be mere rounding.
-
-        Whatever the price, an option that is anywhere near a query's best loses no more than some values' worth to
-        its cost, since the query's cheapest option loses nothing.
-        """
-        return 4e-15 * max(abs(float(self.value.max())), abs(float(self.value.min())))
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return max(abs(float(self.value.max())), abs(float(self.value.min())))
 
     @cached_property
     def hull(self) -> Hull | None:
@@ -122,16 +187,6 @@ class Problem:
             return origin.hull
         return all_steps(self.value, self.extra, np.arange(self.shape[0]), stepped=self.stepped)
 
-    @cached_property
-    def least_gain(self) -> float:
-        """What one choice's total is above another's at least, if it is above it by more than rounding."""
-        return (1.0 - 1e-6) / self.step[0] if self.step is not None else 4.0 * self.shape[0] * self.rounding
-
-    @cached_property
-    def tie(self) -> float:
-        """A difference between two choices' totals that counts as none."""
-        return self.rounding if self.step is None else 0.5 / self.step[0]
-
     def paid(self, choice: IntArray) -> int:
         """What a choice costs in whole units, overhead not included."""
         costs = self.unit_costs
@@ -140,29 +195,6 @@ class Problem:
             return sum(int(count) * int(cost) for count, cost in zip(counts, costs[0], strict=True))
         # A sum of N costs stays below 2**62: that is how the unit was chosen.
         return int(np.take_along_axis(costs, choice[:, None], axis=1).sum())
-
-    def total(self, units: int) -> Fraction:
-        """An amount of whole units with every query's overhead added, exactly."""
-        return (units + self.units.overhead * self.shape[0]) * self.units.size
-
-    @cached_property
-    def cheapest(self) -> int:
-        """What the cheapest option of every query costs in whole units, overhead not included."""
-        least = self.unit_costs.min(axis=1)
-        return int(least[0]) * self.shape[0] if least.size == 1 else int(least.sum())
-
-    def cost_of(self, units: int) -> float:
-        """The same as a float, which never means more than the budget if the amount is not above it."""
-        total = self.total(units)
-        amount = float(total)
-        while exact(amount) > exact(self.budget) >= total:
-            amount = math.nextafter(amount, 0.0)
-        return amount
-
-    def require(self) -> None:
-        """Raise unless the budget pays for the cheapest option of every query."""
-        if self.cheapest > self.room:
-            raise BudgetTooSmallError(self.budget, rounded_up(self.total(self.cheapest)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,32 +220,3 @@ class Solution:
 def relative_gap(bound: float, value: float) -> float:
     """How far the bound is above the value, relative to the value; 0 when equal."""
     return 0.0 if bound == value else (bound - value) / max(abs(value), 1e-12)
-
-
-def _value_step(value: FloatArray) -> tuple[int, float] | None:
-    flat: Any = value.reshape(-1)
-    largest = max(abs(float(flat.max())), abs(float(flat.min())))
-    allowed = STEP_TOLERANCE * largest
-    denominator = 1
-    left = flat[:: max(1, flat.size // 256)]
-    while left.size:
-        for number in left[:8].tolist():
-            near = Fraction(number).limit_denominator(LARGEST_DENOMINATOR)
-            denominator = math.lcm(denominator, near.denominator)
-            if abs(float(near) - number) > allowed or denominator > LARGEST_DENOMINATOR:
-                return None
-        deviation, left = _off_grid(flat, denominator, allowed)
-    return denominator, deviation
-
-
-def _off_grid(flat: FloatArray, denominator: int, allowed: float) -> tuple[float, FloatArray]:
-    """The largest distance to a multiple of 1/denominator, and some of the values that are too far."""
-    worst = 0.0
-    for start in range(0, flat.size, 1 << 15):
-        block = flat[start : start + (1 << 15)]
-        distance = np.abs(block - np.rint(block * denominator) / denominator)
-        farthest = float(distance.max())
-        if farthest > allowed:
-            return farthest, block[distance > allowed]
-        worst = max(worst, farthest)
-    return worst, flat[:0]
