@@ -8,6 +8,7 @@ to a worker process and back::
     │   ├── UnknownNameError (LookupError)  a name that nothing here answers to
     │   └── StorageError                    a file that is not ours, is cut off, or is of another format
     ├── MissingExtraError (ImportError)     a library that an optional part needs is not installed
+    ├── ExecutorError (RuntimeError)        other processes or machines cannot be used, or did not do their work
     ├── BudgetTooSmallError (ValueError)    the budget cannot pay for one classifier per query
     ├── BudgetExceededError (RuntimeError)  a reservation does not fit under a ledger's cap
     ├── LedgerError (RuntimeError)          a ledger cannot be reached or written: nothing may be spent
@@ -30,6 +31,7 @@ __all__ = [
     "CallLostError",
     "CallRefusedError",
     "CertificateError",
+    "ExecutorError",
     "InvalidInputError",
     "JournalError",
     "LedgerError",
@@ -118,6 +120,14 @@ class MissingExtraError(OccamError, ImportError):
     def __str__(self) -> str:
         what, extra = self.args
         return f"{what} needs libraries that are not installed: pip install 'occamroute[{extra}]'."
+
+
+class ExecutorError(OccamError, RuntimeError):
+    """Other processes or machines cannot be used or did not do their work: ``args`` holds the executor and why."""
+
+    def __str__(self) -> str:
+        executor, problem = self.args
+        return f"the executor {executor!r} cannot go on: {problem}."
 
 
 class BudgetExceededError(OccamError, RuntimeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from occamroute.errors import UnknownNameError
 
@@ -46,4 +46,4 @@ def make_executor(executor: str | Executor | None = None) -> Executor:
         return RayExecutor()
     if isinstance(executor, str) or not callable(getattr(executor, "map", None)):
         raise UnknownNameError("executor", executor, EXECUTORS)
-    return cast(Executor, executor)
+    return executor

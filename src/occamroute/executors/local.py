@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from occamroute.executors import Task
 
-__all__ = ["LocalExecutor", "one_thread_each", "over_blocks", "thread_count"]
+__all__ = ["LocalExecutor", "limit_threads", "one_thread_each", "over_blocks", "thread_count"]
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -43,13 +43,26 @@ class LocalExecutor:
                     future.cancel()
 
 
+_most_threads: dict[str, int] = {}
+
+
 def thread_count(threads: int | None = None) -> int:
     """The number of threads to use: the cores this process may run on unless the caller says otherwise."""
-    if threads is not None:
-        return max(1, threads)
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(threads, _most_threads.get("process", threads)))
+
+
+def limit_threads(most: int) -> None:
+    """From now on this process uses no more threads than that, in linear algebra neither: others have the cores."""
+    if _most_threads.get("process") == most:
+        return
+    from threadpoolctl import threadpool_limits
+
+    _most_threads["process"] = most
+    for library in ("OMP", "OPENBLAS", "MKL"):  # those that are not loaded yet
+        os.environ[f"{library}_NUM_THREADS"] = str(most)
+    threadpool_limits(limits=most)
 
 
 def over_blocks(

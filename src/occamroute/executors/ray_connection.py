@@ -1,0 +1,174 @@
+"""The Ray to work on: the one that is there, the one that is asked for, or one started on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from occamroute._optional import require
+from occamroute.errors import ExecutorError
+from occamroute.executors.local import thread_count
+
+__all__ = ["Connection", "connect", "the_ray"]
+
+# The first that knows tokens; older ones let anyone run anything.
+OLDEST = (2, 52)
+# What a Ray started here may keep in shared memory. Pages are taken as they are used.
+OBJECT_STORE = 2 * 2**30
+
+# All executors of a process share one connection: Ray knows no second.
+_lock = threading.RLock()
+_shared: dict[str, Connection] = {}
+
+
+class Connection:
+    """Ray, connected; ``foreign`` says whether machines other than this one take part.
+
+    Each executor that uses it leaves it once, and the last one closes it if it was opened for them: a Ray that this
+    process was connected to before is never touched. ``folder`` is that of a Ray that was started here.
+    """
+
+    def __init__(self, ray: Any, *, own: bool, folder: str | None = None) -> None:
+        self.ray = ray
+        self.own = own
+        self.folder = folder
+        self.foreign = folder is None and not all(map(_is_here, filter(_is_alive, ray.nodes())))
+        self.users = 0
+
+    def most_at_once(self) -> int:
+        """How many tasks to have under way: twice the cores, so that no worker waits for the next."""
+        return max(2, 2 * int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def leave(self) -> None:
+        """One executor needs it no longer."""
+        with _lock:
+            self.users -= 1
+            if self.users <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """Stop what was started, and end what was connected."""
+        if _shared.get("connection") is self:
+            _shared.clear()
+            if self.own:
+                self.ray.shutdown()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def the_ray() -> Any:
+    """The library, recent enough."""
+    ray = require("ray", extra="ray", what="the executor 'ray'")
+    numbers = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if numbers < OLDEST:
+        raise ExecutorError(
+            "ray", f"Ray {ray.__version__} is too old, it must be {'.'.join(map(str, OLDEST))} or newer"
+        )
+    return ray
+
+
+def connect(address: str | None, workers: int | None) -> Connection:
+    """The connection of this process, which the caller must leave once."""
+    ray = the_ray()
+    with _lock:
+        connection = _shared.get("connection")
+        if connection is None or not ray.is_initialized():
+            connection = Connection(ray, own=False) if ray.is_initialized() else _opened(ray, address, workers)
+            _shared["connection"] = connection
+        if connection.foreign and not _asks_for_token():
+            if connection.users == 0:
+                connection.close()
+            raise _refused("machines other than this one")
+        connection.users += 1
+        return connection
+
+
+def _opened(ray: Any, address: str | None, workers: int | None) -> Connection:
+    """A Ray that this process was not connected to."""
+    place = (os.environ.get("RAY_ADDRESS") if address in (None, "auto") else None) or address or "local"
+    if place == "local":
+        return _started(ray, workers)
+    if place != "auto" and not _is_mine(_host(place)) and not _asks_for_token():
+        raise _refused(place)
+    with _signals_kept():
+        try:
+            ray.init(address=place, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            raise ExecutorError("ray", f"no connection to Ray at {place} ({_first_line(error)})") from error
+    return Connection(ray, own=True)
+
+
+def _started(ray: Any, workers: int | None) -> Connection:
+    """A Ray of this machine, in a folder whose name is short: sockets' paths end at a hundred letters."""
+    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
+    with _signals_kept():
+        try:
+            ray.init(
+                address="local", num_cpus=thread_count(workers), include_dashboard=False, log_to_driver=False,
+                logging_level=logging.ERROR, object_store_memory=OBJECT_STORE, _temp_dir=folder,
+            )  # fmt: skip
+        except Exception as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise ExecutorError("ray", f"Ray did not start on this machine ({_first_line(error)})") from error
+    return Connection(ray, own=True, folder=folder)
+
+
+def _asks_for_token() -> bool:
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def _refused(place: str) -> ExecutorError:
+    return ExecutorError(
+        "ray", f"anyone could run anything on a cluster that asks for no token: set RAY_AUTH_MODE=token to use {place}"
+    )
+
+
+def _is_alive(node: dict[str, Any]) -> bool:
+    return bool(node["Alive"])
+
+
+def _is_here(node: dict[str, Any]) -> bool:
+    """Whether a node of the cluster is this machine: by address and by name, since private addresses repeat."""
+    return node["NodeManagerHostname"] == socket.gethostname() and _is_mine(node["NodeManagerAddress"])
+
+
+def _host(address: str) -> str:
+    """The host in ``host:port``, ``ray://host:port`` or ``[host]:port``."""
+    place = address.rpartition("://")[2].partition("/")[0]
+    return place.rpartition(":")[0].strip("[]") or place
+
+
+def _is_mine(host: str) -> bool:
+    """Whether an address is this machine's own: only those can be bound to. A name that is not known is not."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(place)
+    except OSError:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes over the signal that asks a process to end; a program that has its own answer to it keeps that."""
+    own = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(own) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, own)
