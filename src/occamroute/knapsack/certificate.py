@@ -16,8 +16,9 @@ Nothing here calls a solver: ``check`` recomputes cost, value and bound from the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from occamroute._money import exact
 from occamroute.errors import CertificateError
 from occamroute.knapsack.problem import Problem, Terms, relative_gap
 
-__all__ = ["Certificate", "bound_from", "check"]
+__all__ = ["Certificate", "Part", "Parts", "bound_from", "check", "check_parts"]
 
 BLOCK = 1 << 14
 # Stated and recomputed numbers are sums of the same terms in another order.
@@ -57,18 +58,48 @@ def bound_from(problem: Terms, best: float, price: float, value: float) -> float
     return value if bound <= value + 4.0 * slack + 2.0 * queries * (problem.step or (1, 0.0))[1] else bound
 
 
+class Part(NamedTuple):
+    """Some rows: their values, what options cost in whole units (one row, or one each), and their choice."""
+
+    value: FloatArray
+    units: IntArray
+    choice: IntArray
+
+    @property
+    def extra(self) -> IntArray:
+        """What options cost above each query's cheapest."""
+        return np.broadcast_to(self.units - self.units.min(axis=1, keepdims=True), self.value.shape)
+
+    def chosen(self, table: Any) -> Any:
+        """The entries of a table, of one row or one each, at the choice."""
+        return table[0 if table.shape[0] == 1 else np.arange(self.choice.size), self.choice]
+
+
+# All rows in parts, in their order, as often as they are asked for.
+Parts = Callable[[], Iterable[Part]]
+
+
 def check(problem: Problem, choice: IntArray, stated: Certificate) -> None:
     """Raise ``CertificateError`` unless everything stated follows from the problem, the choice and the price."""
-    _check_choice(problem, choice)
-    paid = sum(int(units) for units in _chosen(problem.unit_costs, choice))
+    _check_choice(choice, *problem.shape)
+
+    def parts() -> Iterator[Part]:
+        for start in range(0, problem.shape[0], BLOCK):
+            here = slice(start, start + BLOCK)
+            units = problem.unit_costs if problem.unit_costs.shape[0] == 1 else problem.unit_costs[here]
+            yield Part(problem.value[here], units, choice[here])
+
+    check_parts(problem, parts, stated)
+
+
+def check_parts(problem: Terms, parts: Parts, stated: Certificate) -> None:
+    """The same for rows that come in parts."""
+    paid, total, worst = _sums(parts)
     if paid > problem.room:
         raise CertificateError("cost", f"at most {problem.budget}", problem.cost_of(paid))
     if problem.cost_of(paid) != stated.cost:
         raise CertificateError("cost", stated.cost, problem.cost_of(paid))
-    chosen = _chosen(problem.value, choice)
-    total = math.fsum(chosen)
-    worst = float(min(chosen))
-    allowed = _allowed(problem, worst)
+    allowed = parts if problem.objective == "mean" else _allowed(problem, parts, worst)
     price = _price_per_unit(problem, stated.price)
     best, least, most = _at_price(problem, allowed, price)
     if least > problem.spare or (price > 0.0 and most <= problem.spare):
@@ -90,8 +121,7 @@ def check(problem: Problem, choice: IntArray, stated: Certificate) -> None:
     _same("mean_bound", stated.mean_bound, bound / queries)
 
 
-def _check_choice(problem: Problem, choice: IntArray) -> None:
-    queries, options = problem.shape
+def _check_choice(choice: IntArray, queries: int, options: int) -> None:
     if not isinstance(choice, np.ndarray):
         raise CertificateError("choice", f"a {type(choice).__name__}", f"an array of {queries} whole numbers")
     if choice.shape != (queries,) or choice.dtype.kind not in "iu":
@@ -100,79 +130,99 @@ def _check_choice(problem: Problem, choice: IntArray) -> None:
         raise CertificateError("choice", f"option {int(choice.max())}", f"options 0 to {options - 1}")
 
 
-def _chosen(table: Any, choice: IntArray) -> Any:
-    rows = np.zeros_like(choice) if table.shape[0] == 1 else np.arange(choice.size)
-    return table[rows, choice]
+def _sums(parts: Parts) -> tuple[int, float, float]:
+    """What the choice costs in whole units, the sum of its values, and the worst of them."""
+    paid, totals, worst = 0, [], math.inf
+    for part in parts():
+        paid += sum(map(int, part.chosen(part.units)))
+        values = part.chosen(part.value)
+        totals.append(math.fsum(values))
+        worst = min(worst, float(values.min()))
+    return paid, math.fsum(totals), worst
 
 
-def _price_per_unit(problem: Problem, price: float) -> float:
+def _price_per_unit(problem: Terms, price: float) -> float:
     if not (math.isfinite(price) and price >= 0.0):
         raise CertificateError("price", price, "a finite price ≥ 0")
     return float(exact(price) * problem.units.size)
 
 
-def _allowed(problem: Problem, worst: float) -> FloatArray:
-    """The values that count: all of them, or for ``min`` those no lower than the worst chosen one.
-
-    For ``min``, first make sure that the worst query cannot do better.
-    """
-    if problem.objective == "mean":
-        return problem.value
-    higher = problem.value > worst
-    if bool(higher.any(axis=1).all()):
-        needed = _cheapest(problem, higher)
+def _allowed(problem: Terms, parts: Parts, worst: float) -> Parts:
+    """For ``min``: options no lower than the worst chosen one, once it is sure that the worst cannot do better."""
+    needed, better = 0, math.inf
+    for part in parts():
+        higher = part.value > worst
+        if not bool(higher.any(axis=1).all()):
+            break
+        needed += sum(map(int, np.where(higher, part.extra, np.iinfo(np.int64).max).min(axis=1)))
+        better = min(better, float(part.value[higher].min()))
+    else:
         if needed <= problem.spare:
-            better = float(problem.value[higher].min())
             raise CertificateError("value", worst, f"at least {better}, within the budget")
-    return np.where(problem.value >= worst, problem.value, -np.inf)
+
+    def allowed() -> Iterator[Part]:
+        for part in parts():
+            yield part._replace(value=np.where(part.value >= worst, part.value, -np.inf))
+
+    return allowed
 
 
-def _cheapest(problem: Problem, allowed: Any) -> int:
-    never = np.iinfo(np.int64).max
-    return sum(int(units) for units in np.where(allowed, problem.extra, never).min(axis=1))
-
-
-def _at_price(problem: Problem, value: FloatArray, price: float) -> tuple[float, int, int]:
+def _at_price(problem: Terms, parts: Parts, price: float) -> tuple[float, int, int]:
     """The sum of the best scores, and the least and most that options with the best score cost."""
-    costs = np.broadcast_to(problem.extra, value.shape)
     best_sum: list[float] = []
     least = most = 0
     near = 1000.0 * problem.rounding
-    for start in range(0, value.shape[0], BLOCK):
-        block = costs[start : start + BLOCK]
-        score = value[start : start + BLOCK] - price * block
+    for part in parts():
+        extra = part.extra
+        score = part.value - price * extra
         best = score.max(axis=1, keepdims=True)
         tied = score >= best - near
         best_sum.append(math.fsum(best[:, 0]))
-        least += int(np.where(tied, block, np.iinfo(np.int64).max).min(axis=1).sum())
-        most += int(np.where(tied, block, -1).max(axis=1).sum())
+        least += int(np.where(tied, extra, np.iinfo(np.int64).max).min(axis=1).sum())
+        most += int(np.where(tied, extra, -1).max(axis=1).sum())
     return math.fsum(best_sum), least, most
 
 
-def _nothing_better(problem: Problem, value: FloatArray, price: float, total: float) -> bool:
-    """Whether no choice within the budget is worth more than ``total``, by going through all that could be."""
-    costs = np.broadcast_to(problem.extra, value.shape)
-    score = value - price * costs
+def _losses(problem: Terms, part: Part, price: float) -> tuple[FloatArray, IntArray]:
+    """What each option loses at the price, and the cheapest that loses nothing."""
+    score = part.value - price * part.extra
     loss = score.max(axis=1, keepdims=True) - score
-    rows = np.arange(value.shape[0])
-    base = np.where(loss <= problem.rounding, costs, np.iinfo(np.int64).max).argmin(axis=1)
-    room = problem.spare - sum(int(units) for units in costs[rows, base])
-    missing = total + problem.least_gain - math.fsum(value[rows, base])
-    most_lost = price * room - missing
-    loss[rows, base] = np.inf
-    near = np.flatnonzero(loss.min(axis=1) <= most_lost)
+    return loss, np.where(loss <= problem.rounding, part.extra, np.iinfo(np.int64).max).argmin(axis=1)
+
+
+def _nothing_better(problem: Terms, parts: Parts, price: float, total: float) -> bool:
+    """Whether no choice within the budget is worth more than ``total``, by going through all that could be."""
+    spent_at_price, worth_at_price = 0, []
+    for part in parts():
+        base = part._replace(choice=_losses(problem, part, price)[1])
+        spent_at_price += sum(map(int, base.chosen(base.extra)))
+        worth_at_price.append(math.fsum(base.chosen(base.value)))
+    room = problem.spare - spent_at_price
+    missing = total + problem.least_gain - math.fsum(worth_at_price)
     # States: (change of cost, change of value) against the base, none of them dominated.
     spent, gained = np.zeros(1, np.int64), np.zeros(1)
-    for row in near[np.argsort(loss[near].min(axis=1))]:
-        options = np.append(base[row], np.flatnonzero(loss[row] <= most_lost))
-        spent = (spent[:, None] + (costs[row, options] - costs[row, base[row]])).reshape(-1)
-        gained = (gained[:, None] + (value[row, options] - value[row, base[row]])).reshape(-1)
+    for costs, values in _deviations(problem, parts, price, price * room - missing):
+        spent = (spent[:, None] + costs).reshape(-1)
+        gained = (gained[:, None] + values).reshape(-1)
         order = np.lexsort((-gained, spent))
         spent, gained = spent[order], gained[order]
         before = np.append(-np.inf, np.maximum.accumulate(gained)[:-1])
-        kept = (gained > before + problem.tie) & (price * spent - gained <= most_lost)
+        kept = (gained > before + problem.tie) & (price * spent - gained <= price * room - missing)
         spent, gained = spent[kept], gained[kept]
     return not bool(((spent <= room) & (gained >= missing)).any())
+
+
+def _deviations(problem: Terms, parts: Parts, price: float, most_lost: float) -> list[tuple[IntArray, FloatArray]]:
+    """For each query that could deviate, by the least it loses: its options' changes of cost and of value."""
+    found: list[tuple[float, IntArray, FloatArray]] = []
+    for part in parts():
+        loss, base = _losses(problem, part, price)
+        loss[np.arange(base.size), base] = np.inf
+        for row in np.flatnonzero(loss.min(axis=1) <= most_lost):
+            options = np.append(base[row], np.flatnonzero(loss[row] <= most_lost))
+            extra, value = part.extra[row], part.value[row]
+            found.append((float(loss[row].min()), extra[options] - extra[base[row]], value[options] - value[base[row]]))
+    return [(costs, values) for _, costs, values in sorted(found, key=lambda one: one[0])]
 
 
 def _close(stated: float, found: float) -> bool:
