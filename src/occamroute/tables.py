@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from occamroute._arrays import FloatArray, feature_matrix
 from occamroute.errors import StorageError
 from occamroute.storage import require_file, whole_file
 
-__all__ = ["QueryTable", "read_queries", "write_csv"]
+__all__ = ["QueryTable", "feature_columns", "features_in", "queries_in", "read_queries", "write_csv"]
 
 PREFIX = "features:"
 
@@ -66,21 +67,36 @@ def _read_parquet(path: Path) -> QueryTable:
         table = pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise StorageError(path, "it is no Parquet file, or it is cut off or damaged") from error
+    return queries_in(table, path)
+
+
+def feature_columns(names: Sequence[str]) -> dict[str, list[str]]:
+    """Which columns of a table hold features, by the name of their set: list columns, or all numbers but the id."""
+    lists = [name for name in names if name == "features" or name.startswith(PREFIX)]
+    if lists:
+        return {name.removeprefix(PREFIX): [name] for name in lists}
+    return {"features": [name for name in names if name != "id"]}
+
+
+def queries_in(table: Any, path: str | os.PathLike[str]) -> QueryTable:
+    """The queries in an Arrow table; ``path`` is what it is called in an error."""
     ids = None
     if "id" in table.column_names:
         if table.column("id").null_count:
             raise StorageError(path, "column 'id' holds nulls")
         ids = tuple(map(str, table.column("id").to_pylist()))
-    lists = [name for name in table.column_names if name == "features" or name.startswith(PREFIX)]
-    if lists:
-        sets = {name.removeprefix(PREFIX): _list_column(path, table, name) for name in lists}
-        return QueryTable(sets["features"] if list(sets) == ["features"] else sets, ids)
-    names = [name for name in table.column_names if name != "id"]
-    columns = [_numbers(path, name, table.column(name).to_numpy()) for name in names]
-    return QueryTable(_stacked(path, columns), ids)
+    sets = {name: features_in(table, columns, path) for name, columns in feature_columns(table.column_names).items()}
+    return QueryTable(sets["features"] if list(sets) == ["features"] else sets, ids)
 
 
-def _list_column(path: Path, table: Any, name: str) -> FloatArray:
+def features_in(table: Any, columns: list[str], path: str | os.PathLike[str]) -> FloatArray:
+    """The features that are in these columns of an Arrow table."""
+    if len(columns) == 1 and (columns[0] == "features" or columns[0].startswith(PREFIX)):
+        return _list_column(path, table, columns[0])
+    return _stacked(path, [_numbers(path, name, table.column(name).to_numpy()) for name in columns])
+
+
+def _list_column(path: str | os.PathLike[str], table: Any, name: str) -> FloatArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -125,14 +141,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _numbers(path: Path, name: str, column: Any) -> npt.NDArray[np.float64]:
+def _numbers(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[np.float64]:
     try:
         return np.asarray(column, dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise StorageError(path, f"column {name!r} holds something that is not a number") from error
 
 
-def _stacked(path: Path, columns: list[npt.NDArray[np.float64]]) -> FloatArray:
+def _stacked(path: str | os.PathLike[str], columns: list[npt.NDArray[np.float64]]) -> FloatArray:
     if not columns or not columns[0].size:
         raise StorageError(path, "it holds no features")
     return feature_matrix(np.column_stack(columns), f"features in {path}")
