@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,17 +47,9 @@ Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
 
 def load_profile(source: str) -> Profile:
     """The profile in a file, or one that ships with the package."""
-    from occamroute.datasets import DATASETS, load_dataset
-    from occamroute.errors import StorageError
-    from occamroute.profiles import Profile
-    from occamroute.storage import load
+    from occamroute.datasets import profile_at
 
-    if source in DATASETS and not os.path.exists(source):
-        return load_dataset(source)[0]
-    found = load(source)
-    if not isinstance(found, Profile):
-        raise StorageError(source, f"it holds a {type(found).__name__.lower()}, a profile is needed")
-    return found
+    return profile_at(source)
 
 
 def estimated(profile: Profile, queries: Any, *, estimator: str, extractor: str | None, seed: int) -> Estimate:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from occamroute.cli._inputs import Seed, load_profile
 
 if TYPE_CHECKING:
-    from occamroute.serving.service import Service
+    from occamroute.routing.snapshots import Snapshot
 
 __all__ = ["serve"]
 
@@ -44,6 +44,12 @@ def serve(
         typer.Option(help="What queries may be: text, numbers, bytes, with commas; by default what is safe."),
     ] = None,
     seed: Seed = 0,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="local: this process; ray: replicas on Ray Serve, on PostgreSQL.")
+    ] = "local",
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="How many serve side by side, with the engine ray; by default 2.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when requests are answered.")] = False,
 ) -> None:
     """Serve decisions, and with a pool answers, over HTTP; `occamroute keys` makes keys for it."""
@@ -51,6 +57,20 @@ def serve(
 
     for module in ("uvicorn", "fastapi", "httptools"):
         require(module, extra="serve", what="a service")
+    say = _say_as_json if as_json else _say
+    if engine == "ray":
+        from occamroute.serving import cluster
+
+        settings = cluster.Settings(
+            profile=profile, ledger=ledger, pool=pool, budget=budget, window=window, arrivals=arrivals,
+            state=str(state), host=host, extractor=extractor, combine=combine, queries=queries, seed=seed,
+            replicas=replicas or 2,
+        )  # fmt: skip
+        cluster.run(
+            settings, port, told=lambda address, made: say(address, made.snapshot, made.keys, open_to_all=made.open)
+        )
+        return
+    _refuse_replicas(replicas)
     from occamroute._money import money_from_text
     from occamroute.pool_files.reading import read_pool
     from occamroute.serving.running import Options, run
@@ -71,28 +91,37 @@ def serve(
     known = load_profile(profile)
     members = None if pool is None else read_pool(pool, classes=known.classes)
 
-    run(known, members, options, told=_say_as_json if as_json else _say)
+    run(
+        known, members, options,
+        told=lambda address, made: say(address, made.router.snapshot, len(made.keys), open_to_all=made.open),
+    )  # fmt: skip
 
 
-def _say_as_json(address: str, service: Service) -> None:
+def _refuse_replicas(replicas: int | None) -> None:
+    from occamroute.errors import InvalidInputError
+
+    if replicas not in (None, 1):
+        raise InvalidInputError("one process is one replica: for more, take the engine ray and a ledger in PostgreSQL.")
+
+
+def _say_as_json(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bool) -> None:
     import json
     import os
 
-    snapshot = service.router.snapshot
     line = {
         "address": address,
         "process": os.getpid(),
         "classifiers": list(snapshot.names),
         "guide": snapshot.guide.state(),
-        "keys": len(service.keys),
+        "keys": keys,
     }
     typer.echo(json.dumps(line))
 
 
-def _say(address: str, service: Service) -> None:
-    router = service.router
-    looked_at = "no features" if router.extractor is None else f"the features of {router.extractor}"
-    typer.echo(f"occamroute serves {len(router.names)} classifiers at {address}, by {looked_at}; {address}/docs")
+def _say(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bool) -> None:
+    extractor = snapshot.guide.extractor
+    looked_at = "no features" if extractor is None else f"the features of {extractor}"
+    typer.echo(f"occamroute serves {len(snapshot.names)} classifiers at {address}, by {looked_at}; {address}/docs")
     typer.echo(f"To be looked at in a browser: {address}/dashboard")
-    if service.open:
+    if open_to_all:
         typer.echo("There is no key: every program of this machine may ask. Make one with occamroute keys add.")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, name_tuple
-from occamroute.errors import UnknownNameError
+from occamroute.errors import StorageError, UnknownNameError
 from occamroute.profiles import Profile, success
-from occamroute.storage import Parts, read
+from occamroute.storage import Parts, load, read
 
-__all__ = ["DATASETS", "load_dataset"]
+__all__ = ["DATASETS", "load_dataset", "profile_at"]
 
 DATASETS = ("cifar10",)
 
@@ -37,6 +38,16 @@ def load_dataset(name: str, *, extractor: str | Sequence[str] | None = None) -> 
     several = not isinstance(extractor, str)
     profile, test = (_profile(parts, split, wanted, several) for split in ("val", "test"))
     return profile, test
+
+
+def profile_at(source: str) -> Profile:
+    """The profile in a file, or one that ships with the package."""
+    if source in DATASETS and not os.path.exists(source):
+        return load_dataset(source)[0]
+    found = load(source)
+    if not isinstance(found, Profile):
+        raise StorageError(source, f"it holds a {type(found).__name__.lower()}, a profile is needed")
+    return found
 
 
 def _profile(parts: Parts, split: str, extractors: Sequence[str], several: bool) -> Profile:

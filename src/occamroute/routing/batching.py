@@ -49,6 +49,11 @@ class Batcher:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def alive(self) -> bool:
+        """Whether somebody works on what is put into the queue."""
+        return not self._closed and self._thread.is_alive()
+
     def submit(self, asked: Asked) -> None:
         """Put a query into the queue."""
         with self._something:

@@ -51,6 +51,12 @@ SELECT = (
     "SELECT id, at, client, choice, reason, snapshot, terms, coin, kind, features, success, distances, rows, outcome, "
     "feedback FROM receipts WHERE id = ?"
 )
+# Receipts before one that need not be here: of several routers each keeps its own, and ids sort by time. Those that
+# were changed after they were made have a later number than their neighbours: rather is one found twice than never.
+BEFORE = (
+    "number < coalesce((SELECT number FROM receipts WHERE id = ?), (SELECT 1 + max(number) FROM "
+    "(SELECT number FROM receipts WHERE id < ? ORDER BY id DESC LIMIT 1000)))"
+)
 REMOVE = "DELETE FROM receipts WHERE number <= ? AND number IN (SELECT number FROM receipts ORDER BY number LIMIT ?)"
 
 
@@ -121,9 +127,10 @@ class Receipts:
             "classifier = ?": classifier,
             "reason = ?": reason,
             "client = ?": client,
-            "number < (SELECT number FROM receipts WHERE id = ?)": before,
+            BEFORE: before,
         }
         given = {words: value for words, value in conditions.items() if value is not None}
+        values = [value for words, value in given.items() for _ in range(words.count("?"))]
         where = f"WHERE {' AND '.join(given)} " if given else ""
         columns = "id, at, client, classifier, reason, outcome, feedback"
         words = f"SELECT {columns} FROM receipts {where}ORDER BY number DESC LIMIT ?"  # noqa: S608  # our own words
@@ -133,7 +140,7 @@ class Receipts:
                 "outcome": _json(row[5]),
                 "feedback": _json(row[6]),
             }
-            for row in self._read(words, (*given.values(), limit))
+            for row in self._read(words, (*values, limit))
         ]
 
     def replay(self, name: str) -> bool:

@@ -172,6 +172,11 @@ class Router:
             raise InvalidInputError(f"features must be those of one query, got {len(row)} rows.")
         return snapshot.checked(row.reshape(1, -1) if row.ndim == 1 else row)
 
+    @property
+    def alive(self) -> bool:
+        """Whether queries are still decided: it was not closed, and its thread runs."""
+        return self._batcher.alive
+
     def submit(self, asked: Asked) -> None:
         """Put a query into the queue; ``asked.home`` hears of the decision."""
         self._batcher.submit(asked)

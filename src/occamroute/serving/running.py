@@ -21,7 +21,7 @@ from occamroute.pool import Pool
 from occamroute.profiles import Profile
 from occamroute.reporting.dashboard.hosts import is_loopback
 from occamroute.routing.answering import Answerer
-from occamroute.routing.guides import AUTO
+from occamroute.routing.guides import AUTO, Guide
 from occamroute.routing.router import Router
 from occamroute.serving.app import create_app
 from occamroute.serving.connections import Connection
@@ -30,12 +30,15 @@ from occamroute.serving.limits import Limits
 from occamroute.serving.queries import query_forms
 from occamroute.serving.service import Service
 
-__all__ = ["Options", "listening", "run", "service_from"]
+__all__ = ["Options", "check_keys", "listening", "run", "service_from", "state_lock"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a service is started with; see ``occamroute serve --help``."""
+    """What a service is started with; see ``occamroute serve --help``.
+
+    Of several replicas each has its own ``state``, and all have the ``keys`` of one folder and the same ``guide``.
+    """
 
     budget: Amount | None = None
     window: str | None = None
@@ -49,29 +52,36 @@ class Options:
     queries: Iterable[str] | None = None
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
+    keys: Path | None = None
+    guide: Guide | None = None
+    replicated: bool = False
 
 
 def service_from(profile: Profile, pool: Pool | None, options: Options) -> Service:
     """The service, with its ledger and receipts in the state folder."""
-    key_file = KeyFile(options.state)
-    loopback = is_loopback(options.host)
-    if not loopback and not len(key_file.keys):
-        raise InvalidInputError(
-            "a service that others reach needs a key: make one with "
-            f"'occamroute keys add NAME --state {options.state}', "
-            "or bind to 127.0.0.1."
-        )
+    key_file = KeyFile(options.keys or options.state)
+    check_keys(key_file, options.host)
     forms = None if pool is None else query_forms(options.queries, pool)
     router = Router(
         profile, budget=options.budget, window=options.window, arrivals=options.arrivals,
         ledger=options.ledger or f"sqlite:///{options.state / 'ledger.db'}", extractor=options.extractor,
-        combine=options.combine, state=options.state, seed=options.seed,
+        combine=options.combine, guide=options.guide, state=options.state, seed=options.seed,
     )  # fmt: skip
     answerer = None if pool is None else Answerer(router, pool)
     return Service(
-        router, answerer=answerer, pool=pool, key_file=key_file, loopback=loopback, limits=options.limits,
-        **({} if forms is None else {"forms": forms}),
+        router, answerer=answerer, pool=pool, key_file=key_file, loopback=is_loopback(options.host),
+        limits=options.limits, replicated=options.replicated, **({} if forms is None else {"forms": forms}),
     )  # fmt: skip
+
+
+def check_keys(key_file: KeyFile, host: str) -> None:
+    """Refuses to be reached by others while nobody needs a key."""
+    if not is_loopback(host) and not len(key_file.keys):
+        raise InvalidInputError(
+            "a service that others reach needs a key: make one with "
+            f"'occamroute keys add NAME --state {key_file.path.parent}', "
+            "or bind to 127.0.0.1."
+        )
 
 
 def run(
@@ -174,6 +184,20 @@ def _no_listening(host: str, port: int, error: OSError) -> InvalidInputError:
 @contextmanager
 def _state_of_its_own(folder: Path) -> Iterator[None]:
     """The state folder, made if need be, for one process at a time."""
+    lock = state_lock(folder)
+    if lock is None:
+        raise InvalidInputError(f"another service uses the state folder {folder}: give each one its own.")
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def state_lock(folder: Path) -> int | None:
+    """The open lock of a state folder, which is made if need be; None where another process has it.
+
+    The system gives it back whenever and however the process ends.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "service.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -181,12 +205,10 @@ def _state_of_its_own(folder: Path) -> Iterator[None]:
         raise InvalidInputError(
             f"cannot use the state folder {folder}: {(error.strerror or str(error)).lower()}."
         ) from None
-    try:
-        if not _locked(lock):
-            raise InvalidInputError(f"another service uses the state folder {folder}: give each one its own.")
-        yield
-    finally:
-        os.close(lock)
+    if _locked(lock):
+        return lock
+    os.close(lock)
+    return None
 
 
 def _locked(file: int) -> bool:

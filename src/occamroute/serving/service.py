@@ -43,7 +43,8 @@ KEYS_EVERY = 1.0
 class Service:
     """Everything that endpoints use; made by ``running.service_from``, begun and ended with the server.
 
-    ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it.
+    ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it,
+    ``replicated`` that others decide by the same rows and classifiers, which therefore stay as they are.
     """
 
     def __init__(
@@ -56,12 +57,13 @@ class Service:
         key_file: KeyFile | None = None,
         loopback: bool = True,
         limits: Limits | None = None,
+        replicated: bool = False,
     ) -> None:
         self.router, self.answerer, self.forms = router, answerer, forms
         self.classes = () if pool is None else pool.classes
         self.pool_names = () if pool is None else pool.names
         self.extracts = frozenset() if pool is None else {one.name for one in (*pool.classifiers, *pool.extractors)}
-        self.key_file, self.loopback = key_file, loopback
+        self.key_file, self.loopback, self.replicated = key_file, loopback, replicated
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.in_flight = 0

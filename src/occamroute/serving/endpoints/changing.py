@@ -20,10 +20,12 @@ from occamroute.serving.service import Service
 __all__ = ["OPERATIONS"]
 
 PROBLEMS = ("conflict", "storage_unavailable")
+REPLICATED = "this service has replicas that must decide alike: change the profile, and deploy the service again."
 
 
 async def add_rows(service: Service, caller: Caller, content: bytes) -> bytes:
     """Add labelled rows; decisions go on with the old ones until the new are ready."""
+    _check_changes(service)
     return await service.heavily(_rows_added, service.router, service.limits.rows, content)
 
 
@@ -32,17 +34,25 @@ async def remove_rows(
     id: Annotated[list[str], Query(min_length=1, max_length=1000, description="The rows' ids.")],  # noqa: A002  # the field's name
 ) -> Changed:
     """Leave labelled rows out from now on."""
+    _check_changes(service)
     return await service.heavily(lambda: _changed(_fitting(lambda: service.router.remove_rows(id))))
 
 
 async def add_classifier(service: Service, caller: Caller, content: bytes) -> bytes:
     """Add a classifier that the pool has."""
+    _check_changes(service)
     return await service.heavily(_classifier_added, service, content)
 
 
 async def remove_classifier(service: Uses, name: Annotated[str, Path(min_length=1, max_length=200)]) -> Changed:
     """Ask a classifier no longer."""
+    _check_changes(service)
     return await service.heavily(lambda: _changed(_fitting(lambda: service.router.remove_classifier(name))))
+
+
+def _check_changes(service: Service) -> None:
+    if service.replicated:
+        raise ProblemError("conflict", REPLICATED)
 
 
 def _rows_added(router: Router, most: int, content: bytes) -> bytes:

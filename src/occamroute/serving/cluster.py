@@ -1,0 +1,196 @@
+"""The service on Ray Serve: as many replicas as wanted behind one address, and one budget for all of them.
+
+``build`` is for ``serve run`` and ``serve deploy`` on a cluster that is there; ``run`` is ``occamroute serve``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from occamroute._version import __version__
+from occamroute.datasets import DATASETS
+from occamroute.errors import ExecutorError, InvalidInputError, UnknownNameError
+from occamroute.executors.local import thread_count
+from occamroute.executors.ray_connection import connect
+from occamroute.reporting.dashboard.hosts import is_loopback
+from occamroute.routing.router import Router
+from occamroute.routing.snapshots import Snapshot
+from occamroute.serving.keys import KeyFile
+from occamroute.serving.queries import query_forms
+from occamroute.serving.replicas import LIMITS, Replica, Settings, check_ledger, the_serve
+from occamroute.serving.running import check_keys, listening
+
+__all__ = ["Settings", "Started", "build", "run"]
+
+NAME = "occamroute"
+# Requests that Serve may hand to a replica: one more than it takes, so that it is the replica that refuses.
+ONGOING = LIMITS.in_flight + 1
+# Seconds that Serve waits beyond those in which a replica finishes what is under way, and how often it looks.
+GRACE, LOOK = 10.0, 0.5
+# Serve's own words go to its files: what it writes to the terminal by default is for those who build with it.
+QUIET = {"RAY_SERVE_LOG_TO_STDERR": "0"}
+
+
+@dataclass(frozen=True)
+class Started:
+    """What replicas decide by, how many keys there are, and whether it needs one to ask."""
+
+    snapshot: Snapshot
+    keys: int
+    open: bool
+
+
+def build(arguments: Mapping[str, Any]) -> Any:
+    """The application for ``serve run occamroute.serving.cluster:build`` or a configuration file of Serve.
+
+    ``arguments`` are the options of ``occamroute serve`` by name: profile, ledger, pool, budget, window, arrivals,
+    state, host, extractor, combine, queries, seed and replicas.
+    """
+    settings = settings_from(arguments)
+    return _application(settings, checked(settings).snapshot)
+
+
+def settings_from(arguments: Mapping[str, Any]) -> Settings:
+    """Arguments as a file or the command line gives them: there everything is a text."""
+    known = {one.name: one for one in fields(Settings)}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError("argument", name, tuple(known))
+    if "profile" not in arguments:
+        raise InvalidInputError("the argument profile is needed: a saved profile, or the name of a shipped one.")
+    given = {name: _typed(name, str(known[name].type), value) for name, value in arguments.items() if value is not None}
+    return _placed(Settings(**given))
+
+
+def checked(settings: Settings) -> Started:
+    """What replicas will decide by; whatever they would refuse to start with is refused here, in one sentence."""
+    if settings.replicas < 1:
+        raise InvalidInputError(f"replicas must be 1 or more, got {settings.replicas}.")
+    check_ledger(settings.ledger, settings.replicas)
+    key_file = KeyFile(settings.state)
+    check_keys(key_file, settings.host)
+    profile, pool = settings.read()
+    options = settings.options()
+    if pool is not None:
+        query_forms(options.queries, pool)
+    with Router(
+        profile, budget=options.budget, window=options.window, arrivals=options.arrivals, ledger=str(options.ledger),
+        extractor=options.extractor, combine=options.combine, seed=options.seed,
+    ) as router:  # fmt: skip
+        keys = len(key_file.keys)
+        return Started(router.snapshot, keys, is_loopback(settings.host) and not keys)
+
+
+def run(settings: Settings, port: int, *, told: Callable[[str, Started], None] = lambda *_: None) -> None:
+    """Serve until the process is told to stop, on the cluster of ``RAY_ADDRESS`` or on a Ray of this machine alone.
+
+    ``told`` hears the address once requests are answered.
+    """
+    settings = _placed(settings)
+    started = checked(settings)
+    with _told_to_stop() as stopped, _free_port(settings.host, port) as taken:
+        os.environ.update(QUIET)
+        connection = connect(None, max(thread_count(), settings.replicas))
+        try:
+            check_ledger(settings.ledger, settings.replicas)  # now it is known how many machines there are
+            with _deployed(settings, started, taken) as handle:
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                told(f"http://{host}:{taken}", started)
+                stopped.wait()
+                _give_notice(handle, stopped)
+        finally:
+            connection.leave()
+
+
+@contextmanager
+def _deployed(settings: Settings, started: Started, port: int) -> Iterator[Any]:
+    """The application, answering; afterwards what is under way is finished, and nothing of Serve is left."""
+    serve = the_serve()
+    if serve.status().proxies:
+        raise InvalidInputError(
+            "Ray Serve runs on this cluster already: deploy occamroute.serving.cluster:build there, or stop it first."
+        )
+    application = _application(settings, started.snapshot)
+    try:
+        try:
+            serve.start(http_options={"host": settings.host, "port": port})
+            handle = serve.run(application, name=NAME)
+        except RuntimeError as error:
+            raise ExecutorError("ray", f"Serve did not start ({str(error).strip().splitlines()[0]})") from None
+        yield handle
+        serve.delete(NAME)
+    finally:
+        serve.shutdown()
+
+
+def _application(settings: Settings, snapshot: Snapshot) -> Any:
+    serve = the_serve()
+    deployment = serve.deployment(
+        serve.ingress()(Replica),
+        name=NAME,
+        num_replicas=settings.replicas,
+        max_ongoing_requests=ONGOING,
+        graceful_shutdown_timeout_s=LIMITS.patience + GRACE,
+        graceful_shutdown_wait_loop_s=LOOK,
+        logging_config={"enable_access_log": False},  # addresses of requests are nobody's business
+    )
+    return deployment.bind(settings, snapshot.guide.state(), __version__)
+
+
+def _give_notice(handle: Any, stopped: threading.Event) -> None:
+    """Nobody sends more to a service that says it is not ready; a second signal waits for nothing."""
+    stopped.clear()
+    with suppress(Exception):  # whatever a replica in trouble says, the end goes on
+        handle.broadcast("give_notice").results(timeout_s=5.0, return_exceptions=True)
+    stopped.wait(LIMITS.notice)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """An event that is set when the process is told to stop."""
+    stopped = threading.Event()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stopped.set()) for number in signals]
+    try:
+        yield stopped
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _free_port(host: str, port: int) -> Iterator[int]:
+    """A port on which nobody listens now: Serve would try for a long time."""
+    with listening(host, port) as listener:
+        found = int(listener.getsockname()[1])
+    yield found
+
+
+def _placed(settings: Settings) -> Settings:
+    """Files as every process of this machine finds them, wherever it was started."""
+    shipped = settings.profile in DATASETS and not Path(settings.profile).exists()
+    return replace(
+        settings,
+        profile=settings.profile if shipped else str(Path(settings.profile).absolute()),
+        pool=None if settings.pool is None else str(Path(settings.pool).absolute()),
+        state=str(Path(settings.state).absolute()),
+    )
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    try:
+        if kind.startswith("bool"):
+            return {"true": True, "false": False}[str(value).lower()]
+        if kind.startswith("int"):
+            return int(str(value))
+        return float(value) if kind.startswith("float") else str(value)
+    except (KeyError, ValueError):
+        words = {"b": "true or false", "i": "a whole number", "f": "a number"}[kind[0]]
+        raise InvalidInputError(f"{name} must be {words}, got {value!r:.60}.") from None

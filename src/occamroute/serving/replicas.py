@@ -1,0 +1,171 @@
+"""One replica of a service on Ray Serve: its own search thread and state folder; the ledger is everybody's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from occamroute._money import money_from_text
+from occamroute._version import __version__
+from occamroute.datasets import profile_at
+from occamroute.errors import ExecutorError, InvalidInputError
+from occamroute.executors.ray_connection import the_ray
+from occamroute.pool import Pool
+from occamroute.pool_files.reading import read_pool
+from occamroute.profiles import Profile
+from occamroute.routing.guides import Guide
+from occamroute.serving.app import create_app
+from occamroute.serving.limits import Limits
+from occamroute.serving.peers import Asked, Heard, Peers, Reply, answered
+from occamroute.serving.running import Options, service_from, state_lock
+
+__all__ = ["LIMITS", "Replica", "Settings", "check_ledger", "the_serve"]
+
+# The first that Serve's replicas can ask each other with.
+OLDEST = (2, 60)
+LIMITS = Limits()
+LOG = "service.log"
+SHARED = ("postgresql", "postgres")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every replica is made of, in plain words; see ``occamroute serve --help``.
+
+    Files are at the same place on every machine. ``host`` is where Serve listens: what it is not told counts as an
+    address that others reach, so that keys are needed.
+    """
+
+    profile: str
+    ledger: str | None = field(default=None, repr=False)  # which may hold a password
+    pool: str | None = None
+    budget: str | None = None
+    window: str | None = None
+    arrivals: float | None = None
+    state: str = "occamroute-state"
+    host: str = "0.0.0.0"  # noqa: S104  # nothing listens here
+    extractor: str = "auto"
+    combine: bool = True
+    queries: str | None = None
+    seed: int = 0
+    replicas: int = 2
+
+    def options(self, **more: Any) -> Options:
+        """The same as a single service takes them."""
+        return Options(
+            budget=None if self.budget is None else money_from_text(self.budget),
+            window=self.window or ("day" if self.budget is not None else None),
+            arrivals=self.arrivals,
+            ledger=self.ledger,
+            host=self.host,
+            extractor=None if self.extractor == "none" else self.extractor,
+            combine=self.combine,
+            queries=None if self.queries is None else [form.strip() for form in self.queries.split(",")],
+            seed=self.seed,
+            limits=LIMITS,
+            keys=Path(self.state),
+            replicated=True,
+            **more,
+        )
+
+    def read(self) -> tuple[Profile, Pool | None]:
+        """The profile and the pool."""
+        profile = profile_at(self.profile)
+        return profile, None if self.pool is None else read_pool(self.pool, classes=profile.classes)
+
+
+class Replica:
+    """What Serve starts as often as there are replicas, each in a process of its own."""
+
+    def __init__(self, settings: Settings, guide: dict[str, Any], version: str) -> None:
+        if version != __version__:
+            raise ExecutorError(
+                "ray", f"a replica has occamroute {__version__}, and this is {version}: install the same everywhere"
+            )
+        serve = the_serve()
+        context = serve.get_replica_context()
+        check_ledger(settings.ledger, context.world_size)
+        folder, number, self._lock = _own_folder(Path(settings.state))
+        _log_to(folder / LOG)
+        self.name, self._tag = f"{socket.gethostname()}-{number}", str(context.replica_tag)
+        self._serve, self._peers = serve, serve.get_deployment_handle(context.deployment, context.app_name)
+        self._service = service_from(*settings.read(), settings.options(state=folder, guide=Guide(**guide)))
+        self._app = create_app(self._service)
+
+    def __serve_build_asgi_app__(self) -> Peers:
+        """What Serve hands requests to; it begins and ends the service, too."""
+        return Peers(self._app, self.name, self._ask)
+
+    async def check_health(self) -> None:
+        """Serve asks now and then, and starts another in the place of one whose search thread is gone."""
+        if not self._service.router.alive:
+            raise RuntimeError("the search thread has ended")
+
+    async def give_notice(self) -> None:
+        """Be not ready from now on, but go on to answer."""
+        self._service.ready = False
+
+    async def answer(self, asker: str, asked: Asked) -> Reply | None:
+        """What this replica alone answers; nothing to itself."""
+        return None if asker == self._tag else await answered(self._app, self.name, asked)
+
+    async def _ask(self, asked: Asked) -> Heard:
+        others = self._serve.get_replica_context().world_size - 1
+        try:
+            waiting = self._peers.broadcast("answer", self._tag, asked)
+            found = await waiting.results_async(timeout_s=LIMITS.patience, return_exceptions=True)
+        except Exception as error:  # noqa: BLE001  # of many kinds, by Ray and by Serve: the others were not heard
+            logging.getLogger("occamroute").warning("the other replicas do not answer: %s", type(error).__name__)
+            found = []
+        replies = [one for one in found if isinstance(one, Reply)]
+        return Heard(replies, max(0, others - len(replies)))
+
+
+def the_serve() -> Any:
+    """Ray Serve, recent enough."""
+    ray = the_ray()
+    if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
+        least = ".".join(map(str, OLDEST))
+        raise ExecutorError("ray", f"Ray {ray.__version__} is too old to serve with, it must be {least} or newer")
+    from occamroute._optional import require
+
+    return require("ray.serve", extra="ray", what="a service with replicas")
+
+
+def check_ledger(address: str | None, replicas: int) -> None:
+    """Refuses a ledger that not all replicas share: each would spend the whole budget."""
+    scheme = (address or "").partition(":")[0]
+    if scheme in ("", "memory"):
+        raise InvalidInputError(
+            "replicas need a ledger that outlives them and that all of them share: give one at postgresql://…."
+        )
+    if scheme != "sqlite":
+        return  # PostgreSQL, or another package's
+    machines = sum(bool(node["Alive"]) for node in the_ray().nodes()) if the_ray().is_initialized() else 1
+    if replicas != 1 or machines > 1:
+        what = f"{replicas} replicas" if replicas != 1 else f"a replica on one of {machines} machines"
+        raise InvalidInputError(f"a ledger in SQLite does not do for {what}: give one at postgresql://….")
+
+
+def _own_folder(state: Path) -> tuple[Path, int, int]:
+    """The first folder of a replica that no other uses, its number and its lock.
+
+    One that takes the place of a replica that was killed finds its receipts there.
+    """
+    number = 0
+    while (lock := state_lock(state / f"replica-{number}")) is None:
+        number += 1
+    return state / f"replica-{number}", number, lock
+
+
+def _log_to(file: Path) -> None:
+    """Have warnings written down where the operator looks: Ray's own logs go with the cluster."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    os.chmod(file, 0o600)
+    logging.getLogger("occamroute").addHandler(handler)
