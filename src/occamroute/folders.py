@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from occamroute.errors import StorageError
+from occamroute.storage import is_folder
 
-__all__ = ["QueryFolder", "is_folder"]
+__all__ = ["QueryFolder"]
 
 # What a reader holds of a column at a time.
 BUFFER = 1 << 20
@@ -26,11 +27,6 @@ class _Group(NamedTuple):
     number: int
 
 
-def is_folder(source: Any) -> bool:
-    """Whether somebody means a folder of Parquet files."""
-    return isinstance(source, str | os.PathLike) and Path(source).is_dir()
-
-
 class QueryFolder:
     """The rows of all Parquet files in a folder: files in the order of their names, rows as they stand in them.
 
@@ -40,7 +36,7 @@ class QueryFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if not self.path.is_dir():
+        if not is_folder(path):
             raise StorageError(path, "there is no such folder")
         names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if file.is_file())
         self.files = tuple(name for name in names if not any(part[0] in "._" for part in name.parts))

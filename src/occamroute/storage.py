@@ -23,12 +23,16 @@ import numpy.typing as npt
 from occamroute.errors import InvalidInputError, OccamError, StorageError
 
 __all__ = [
+    "ABOUT",
     "FORMAT",
+    "KEY",
     "Parts",
     "Storable",
     "from_bytes",
+    "is_folder",
     "load",
     "read",
+    "read_about",
     "require_file",
     "save",
     "to_bytes",
@@ -38,6 +42,8 @@ __all__ = [
 
 FORMAT = 1
 KEY = b"occamroute"
+# What a folder of parts says of itself.
+ABOUT = "about.json"
 
 # Named, not imported: what is stored stands above this module.
 READERS = {
@@ -46,6 +52,11 @@ READERS = {
     "frontier": "occamroute.planning.frontiers:Frontier",
     "run": "occamroute.execution.runs:Run",
     "report": "occamroute.evaluation.reports:Report",
+}
+# The same for what is kept as a folder of parts.
+FOLDER_READERS = {
+    "estimate": "occamroute.planning.stored_estimates:StoredEstimate",
+    "plan": "occamroute.planning.stored_plans:StoredPlan",
 }
 
 
@@ -75,8 +86,30 @@ def save(noun: Storable, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The profile, plan, frontier, run or report that ``save`` wrote."""
+    """The profile, plan, frontier, run or report that ``save`` wrote; or what a folder of parts holds."""
+    if is_folder(path):
+        kind = read_about(path)["kind"]
+        if kind not in FOLDER_READERS:
+            raise StorageError(path, f"it holds a {kind!r}, which this version does not know")
+        return _named(FOLDER_READERS[kind]).from_folder(path)
     return _made(read(path), path)
+
+
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a folder of parts says of itself."""
+    place = Path(path) / ABOUT
+    try:
+        about = json.loads(place.read_text("utf-8"))
+        number, kind = int(about["format"]), about["kind"]
+    except FileNotFoundError as error:
+        raise StorageError(path, "it is a folder, but not one that occamroute wrote") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(place, "it is damaged") from error
+    if number != FORMAT:
+        raise StorageError(path, f"it has format {number}, this version reads format {FORMAT}")
+    if not isinstance(kind, str):
+        raise StorageError(place, "it is damaged")
+    return dict(about)
 
 
 def to_bytes(noun: Storable) -> bytes:
@@ -94,13 +127,17 @@ def from_bytes(content: bytes, name: str) -> Any:
 def _made(parts: Parts, path: str | os.PathLike[str]) -> Any:
     if not isinstance(parts.kind, str) or parts.kind not in READERS:
         raise StorageError(path, f"it holds a {parts.kind!r}, which this version does not know")
-    module, _, name = READERS[parts.kind].partition(":")
     try:
-        return getattr(import_module(module), name).from_parts(parts)
+        return _named(READERS[parts.kind]).from_parts(parts)
     except OccamError as error:
         raise StorageError(path, f"part of the {parts.kind} is broken: {str(error).rstrip('.')}") from error
     except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise StorageError(path, f"part of the {parts.kind} is missing or broken ({error})") from error
+
+
+def _named(reader: str) -> Any:
+    module, _, name = reader.partition(":")
+    return getattr(import_module(module), name)
 
 
 def write(parts: Parts, path: str | os.PathLike[str]) -> None:
@@ -140,6 +177,14 @@ def _read_table(source: Path | io.BytesIO, path: str | os.PathLike[str]) -> Part
     except (ValueError, pa.ArrowException) as error:
         raise StorageError(path, f"its table is damaged ({error})") from error
     return Parts(about.pop("kind"), columns, about)
+
+
+def is_folder(path: Any) -> bool:
+    """Whether it names a folder that is there."""
+    try:
+        return isinstance(path, str | os.PathLike) and Path(path).is_dir()
+    except (OSError, ValueError):  # a name that nothing can have
+        return False
 
 
 def require_file(path: str | os.PathLike[str]) -> None:

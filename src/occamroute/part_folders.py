@@ -1,0 +1,177 @@
+"""Long tables kept as folders of parts: each part a Parquet file that is whole or not there, so that work can go on.
+
+``about.json`` says what the folder holds, what it was made from, and whether all of it is there. Any Parquet reader
+can use the parts as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occamroute.errors import InvalidInputError, StorageError
+from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
+
+__all__ = ["PartFolder", "content_key", "part_rows_for"]
+
+# A part has so many rows at most, and at least so many.
+MOST_ROWS, FEWEST_ROWS = 1 << 16, 1 << 12
+PARTS = 64
+
+
+def part_rows_for(rows: int) -> int:
+    """How many rows a part has: some dozens of parts, so that they can be shared out, none of them large."""
+    wanted = -(-rows // (PARTS * FEWEST_ROWS)) * FEWEST_ROWS
+    return min(MOST_ROWS, max(FEWEST_ROWS, wanted))
+
+
+def content_key(facts: Any) -> str:
+    """A short name for what something was made from, which JSON can hold."""
+    return blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """Rows 0 to ``rows`` in parts of ``part_rows``, all made from what ``key`` stands for."""
+
+    path: Path
+    kind: str
+    key: str
+    rows: int
+    part_rows: int
+
+    @classmethod
+    def begin(cls, path: str | os.PathLike[str], kind: str, key: str, rows: int, part_rows: int) -> PartFolder:
+        """A folder to write parts into, new or begun before with the same; one of something else is refused."""
+        place = Path(path)
+        if place.exists() and not place.is_dir():
+            raise InvalidInputError(f"cannot write {place}: it is a file, a folder is needed.")
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(f"cannot write {place}: {error.strerror}.") from error
+        made = cls(place, kind, key, rows, part_rows)
+        if (place / ABOUT).exists():
+            found = read_about(place)
+            if (found["kind"], found.get("key")) != (kind, key):
+                raise InvalidInputError(
+                    f"{place} holds {_article(found['kind'])} of something else: give another folder, or remove it."
+                )
+        elif any(not name.startswith(".") for name in os.listdir(place)):
+            raise InvalidInputError(
+                f"cannot write into {place}: it is not empty, and holds nothing that was begun here."
+            )
+        else:
+            made._write_about({}, done=False)
+        return made
+
+    @classmethod
+    def opened(cls, path: str | os.PathLike[str]) -> tuple[PartFolder, dict[str, Any]]:
+        """A folder that is finished, and what is said of it."""
+        place = Path(path)
+        about = read_about(place)
+        if not about.get("done"):
+            raise StorageError(path, f"the {about['kind']} in it is not finished: run the same command again")
+        try:
+            made = cls(place, about["kind"], str(about["key"]), int(about["rows"]), int(about["part_rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageError(place / ABOUT, f"part of it is missing or broken ({error})") from error
+        return made, about
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.part_rows)
+
+    def span(self, number: int) -> tuple[int, int]:
+        """The first row of a part, and the one after its last."""
+        if not 0 <= number < len(self):
+            raise InvalidInputError(f"there are parts 0 to {len(self) - 1}, got {number}.")
+        return number * self.part_rows, min(self.rows, (number + 1) * self.part_rows)
+
+    @property
+    def finished(self) -> dict[str, Any] | None:
+        """What is said of the whole, if all of it is there."""
+        about = read_about(self.path)
+        return about if about.get("done") else None
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Say that all parts are there, and what the whole is."""
+        self._write_about(about, done=True)
+
+    def file(self, number: int) -> Path:
+        """Where a part is."""
+        return self.path / f"part-{number:06d}.parquet"
+
+    def write(self, number: int, columns: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+        """Write one part: columns of equal length, numpy's or Arrow's."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: _arrow(column) for name, column in columns.items()})
+        said = {"format": FORMAT, "kind": f"part of {self.kind}", "key": self.key, **(about or {})}
+        table = table.replace_schema_metadata({KEY: json.dumps(said).encode()})
+        with whole_file(self.file(number)) as temporary:
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+    def kept(self, number: int) -> dict[str, Any] | None:
+        """What is said of a part that is there and was made from the same; None where there is none."""
+        if not self.file(number).exists():
+            return None
+        try:
+            said = json.loads((self._open(number).schema_arrow.metadata or {})[KEY])
+        except (StorageError, KeyError, ValueError):
+            return None  # a broken part is made again
+        return said if said.get("key") == self.key else None
+
+    def read(self, number: int, columns: Sequence[str] | None = None) -> Any:
+        """One part, or some of its columns, as an Arrow table."""
+        import pyarrow as pa
+
+        start, stop = self.span(number)
+        try:
+            table = self._open(number).read(None if columns is None else list(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(self.file(number), "it is damaged") from error
+        if table.num_rows != stop - start:
+            raise StorageError(self.file(number), f"it has {table.num_rows} rows, {stop - start} are expected")
+        return table
+
+    def numbers(self, number: int, columns: Sequence[str]) -> Any:
+        """Columns of numbers of one part, side by side (rows, columns)."""
+        table = self.read(number, columns)
+        found = np.empty((table.num_rows, len(columns)))
+        for place, name in enumerate(columns):
+            if table.column(name).null_count:
+                raise StorageError(self.file(number), f"column {name!r} holds nulls")
+            found[:, place] = table.column(name).to_numpy()
+        return found
+
+    def _open(self, number: int) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(self.file(number), page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(self.file(number), "it is not there, or it is cut off or damaged") from error
+
+    def _write_about(self, about: Mapping[str, Any], *, done: bool) -> None:
+        said = {"format": FORMAT, "kind": self.kind, "key": self.key, "rows": self.rows, "part_rows": self.part_rows}
+        with whole_file(self.path / ABOUT) as temporary:
+            temporary.write_text(json.dumps({**said, "done": done, **about}, indent=2, allow_nan=False), "utf-8")
+
+
+def _arrow(column: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(column) if isinstance(column, np.ndarray) else column
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
