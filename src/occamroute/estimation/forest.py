@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, feature_matrix, success_matrix
 from occamroute.estimation.base import whole_number
-from occamroute.executors.local import over_blocks, thread_count
+from occamroute.executors.local import one_thread_each, over_blocks, thread_count
 
 __all__ = ["ContrastForest", "Forest"]
 
@@ -57,8 +58,11 @@ class Forest:
 
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
-        found = _predicted(self.forest_, feature_matrix(features))
-        return np.asarray(np.clip(self.rest_ + found @ self.components_, 0.0, 1.0))
+
+        def success(found: FloatArray) -> FloatArray:
+            return np.asarray(self.rest_ + found @ self.components_)
+
+        return np.clip(_predicted(self.forest_, feature_matrix(features), success), 0.0, 1.0)
 
     def __repr__(self) -> str:
         return f"Forest({self.trees}, regularized={self.regularized})"
@@ -100,8 +104,11 @@ class ContrastForest:
 
     def predict(self, features: Any) -> FloatArray:
         """Estimated success (N, M)."""
-        found = _predicted(self.forest_, feature_matrix(features))
-        return np.asarray(np.clip(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL, 0.0, 1.0))
+
+        def success(found: FloatArray) -> FloatArray:
+            return np.asarray(found[:, :-1] @ self.components_ + found[:, -1:] / LEVEL)
+
+        return np.clip(_predicted(self.forest_, feature_matrix(features), success), 0.0, 1.0)
 
     def __repr__(self) -> str:
         return f"ContrastForest({self.trees})"
@@ -118,14 +125,18 @@ def _outputs(values: FloatArray) -> FloatArray:
     return values[:, 0] if values.shape[1] == 1 else values
 
 
-def _predicted(forest: Any, rows: FloatArray) -> FloatArray:
-    """Blocks of rows side by side: trees side by side would be added up in another order each time."""
+def _predicted(forest: Any, rows: FloatArray, success: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Blocks of rows side by side: trees side by side would be added up in another order each time.
+
+    ``success`` is of a block's trees, so that its bits do not depend on how many rows are asked about.
+    """
     forest.set_params(n_jobs=1)
 
     def block(start: int, stop: int) -> FloatArray:
-        return np.asarray(forest.predict(_clipped(rows[start:stop]))).reshape(stop - start, -1)
+        return success(np.asarray(forest.predict(_clipped(rows[start:stop]))).reshape(stop - start, -1))
 
-    return np.concatenate(over_blocks(block, len(rows), block=2048))
+    with one_thread_each():
+        return np.concatenate(over_blocks(block, len(rows), block=2048))
 
 
 def _regular(rows: int, columns: int) -> dict[str, Any]:

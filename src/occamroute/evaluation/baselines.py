@@ -14,11 +14,12 @@ from occamroute._money import exact, rounded_up
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.estimation import Mixture, SampledNeighbors, make_estimator
 from occamroute.knapsack import Problem
-from occamroute.planning.candidates import Candidate, Folds, cross_fitted, sampled_member
+from occamroute.planning.candidates import Candidate
 from occamroute.planning.choosing import PENALTIES, least_share, trial
 from occamroute.planning.combining import answers_by_label, can_combine, combined_success
 from occamroute.planning.estimates import Estimate, charged, looks_at_features, predicted
 from occamroute.planning.fitting import Progress, fit
+from occamroute.planning.held_out import Folds, cross_fitted, sampled_member
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from occamroute.errors import UnknownNameError
 
-__all__ = ["EXECUTORS", "Executor", "Task", "make_executor"]
+__all__ = ["EXECUTORS", "Executor", "Task", "make_executor", "opened"]
 
 EXECUTORS = ("local", "ray")
 
@@ -47,3 +48,20 @@ def make_executor(executor: str | Executor | None = None) -> Executor:
     if isinstance(executor, str) or not callable(getattr(executor, "map", None)):
         raise UnknownNameError("executor", executor, EXECUTORS)
     return executor
+
+
+@contextmanager
+def opened(executor: str | Executor | None) -> Iterator[Executor | None]:
+    """What a call sends its blocks to, or None where it does without: on this machine's threads it needs no blocks.
+
+    An executor that was given by name is made for the call, and let go of at its end.
+    """
+    if executor is None or executor == "local":
+        yield None
+        return
+    made = make_executor(executor)
+    try:
+        yield made
+    finally:
+        if made is not executor and hasattr(made, "close"):
+            made.close()

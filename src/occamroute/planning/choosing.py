@@ -12,9 +12,10 @@ import numpy as np
 from occamroute._arrays import BoolArray, FloatArray
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
-from occamroute.planning.candidates import Candidate, Folds
+from occamroute.planning.candidates import Candidate
 from occamroute.planning.combining import standard_error
 from occamroute.planning.estimates import charged
+from occamroute.planning.held_out import Folds
 from occamroute.profiles import Profile
 
 __all__ = ["PENALTIES", "Choice", "Trial", "best_choice", "least_share", "trial"]

@@ -17,6 +17,7 @@ from occamroute.charts.cards import card
 from occamroute.charts.words import brief, plain_percent
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation import make_estimator
+from occamroute.executors import Executor, opened
 from occamroute.knapsack import Objective, Problem, SolverName, solve_problem
 from occamroute.planning.frontiers import Frontier, make_frontier
 from occamroute.planning.plans import Plan, make_plan
@@ -28,6 +29,11 @@ SigmaKind = Literal["error", "estimator"]
 # Held-out rows that sigma is measured on: enough to know a standard deviation to two digits.
 HELD_OUT = 2000
 PARTS = 4
+# Queries that are sent to a worker together: a multiple of what estimators take at once, so that all bits are the
+# same, and grown with their number so that there are about so many blocks, whoever works on them.
+BLOCK = 2048
+BLOCKS = 64
+LARGEST_BLOCK = 32 * BLOCK
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +138,7 @@ def estimate(
     ids: Any = None,
     sigma: SigmaKind = "error",
     seed: int | np.random.Generator = 0,
+    executor: str | Executor | None = None,
 ) -> Estimate:
     """Each classifier's probability of success on new queries, from their ``features`` (N, d).
 
@@ -141,7 +148,8 @@ def estimate(
     ``costs`` (M,) or (N, M) are the new queries' costs; by default the profile's, averaged by classifier where they
     differ by query. ``sigma`` is the spread of the estimate's error on held-out rows ("error", as the authors
     compute it, though they use test rows), or the standard deviation of the estimate itself over disjoint parts of
-    the profile ("estimator", as the paper says).
+    the profile ("estimator", as the paper says). ``executor`` is where blocks of queries are worked on: "local", "ray",
+    or an executor; what is estimated is the same.
     """
     made = make_estimator(estimator)
     name = chosen_extractor(profile, extractor, features)
@@ -149,9 +157,10 @@ def estimate(
     pool = profile.feature_sets[name]
     if queries.shape[1] != pool.shape[1]:
         raise InvalidInputError(f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}.")
-    made.fit(pool, profile.success)
-    spread = _sigma(estimator, profile, name, sigma, generator(seed))
-    success, distance = predicted(made, queries, len(profile.names))
+    with opened(executor) as workers:
+        made.fit(pool, profile.success)
+        spread = _sigma(estimator, profile, name, sigma, generator(seed))
+        success, distance = predicted(made, queries, len(profile.names), workers)
     own_costs, overhead = charged(profile, name if looks_at_features(made) else None, costs, queries.shape[0])
     return Estimate(
         names=profile.names,
@@ -229,8 +238,21 @@ def charged(profile: Profile, extractor: str | None, costs: Any, queries: int) -
     return own, amount
 
 
-def predicted(estimator: Any, queries: FloatArray, options: int) -> tuple[FloatArray, FloatArray | None]:
+def predicted(
+    estimator: Any, queries: FloatArray, options: int, executor: Executor | None = None
+) -> tuple[FloatArray, FloatArray | None]:
     """Estimated success (N, M) within [0, 1], and the distance to the nearest labelled row where it is known."""
+    if executor is None or len(queries) <= BLOCK:
+        return _predicted_block((estimator, options), queries)
+    size = min(LARGEST_BLOCK, BLOCK * -(-len(queries) // (BLOCK * BLOCKS)))
+    blocks = (queries[start : start + size] for start in range(0, len(queries), size))
+    parts = list(executor.map(_predicted_block, (estimator, options), blocks))
+    tables, distances = zip(*parts, strict=True)
+    return np.concatenate(tables), None if distances[0] is None else np.concatenate(distances)
+
+
+def _predicted_block(shared: tuple[Any, int], queries: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+    estimator, options = shared
     distance = None
     if hasattr(estimator, "predict_with_distance"):
         table, distance = estimator.predict_with_distance(queries)

@@ -15,10 +15,12 @@ from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.estimation.base import whole_number
+from occamroute.executors import Executor, opened
 from occamroute.knapsack import Problem
-from occamroute.planning.candidates import Candidate, Folds, candidates, number_of_steps
+from occamroute.planning.candidates import Candidate, candidates, number_of_steps
 from occamroute.planning.choosing import Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
+from occamroute.planning.held_out import Folds
 from occamroute.planning.members import Members
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
@@ -47,17 +49,27 @@ class Planner:
         sets = _payable(self.profile, tuple(self.profile.feature_sets), budget, self.n_queries, None)
         return self._choose(money(budget) / self.n_queries, sets).candidate.extractor
 
-    def plan(self, features: Any, *, budget: Amount, costs: Any = None, ids: Any = None) -> Plan:
+    def plan(
+        self,
+        features: Any,
+        *,
+        budget: Amount,
+        costs: Any = None,
+        ids: Any = None,
+        executor: str | Executor | None = None,
+    ) -> Plan:
         """The plan for new queries, with an honest expectation of its accuracy.
 
         ``features`` is an array (N, d), a mapping from extractor to such arrays, or a callable that gives the
-        array for an extractor's name and is only called for the one that was chosen.
+        array for an extractor's name and is only called for the one that was chosen. ``executor`` is where blocks of
+        queries are worked on: "local", "ray", or an executor; the plan is the same.
         """
         tables = _offered(self.profile, features)
         queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
         sets = _payable(self.profile, tuple(tables), budget, queries, costs)
         choice = self._choose(money(budget) / queries, sets)
-        estimate = self._estimate(choice, tables, queries, costs, ids)
+        with opened(executor) as workers:
+            estimate = self._estimate(choice, tables, queries, costs, ids, workers)
         made = estimate.plan(budget, penalty=choice.penalty, seed=self.seed)
         return _with_expectation(made, choice)
 
@@ -69,10 +81,18 @@ class Planner:
             self._choices[key] = best_choice(self.profile, self.folds, allowed, share, seed=self.seed)
         return self._choices[key]
 
-    def _estimate(self, choice: Choice, tables: dict[str, Any], queries: int, costs: Any, ids: Any) -> Estimate:
+    def _estimate(
+        self,
+        choice: Choice,
+        tables: dict[str, Any],
+        queries: int,
+        costs: Any,
+        ids: Any,
+        executor: Executor | None,
+    ) -> Estimate:
         candidate, profile = choice.candidate, self.profile
         table = self._table(candidate.extractor, tables, queries)
-        success, distance, words = self._members.estimates(profile, candidate, table)
+        success, distance, words = self._members.estimates(profile, candidate, table, executor)
         own_costs, overhead = charged(profile, candidate.extractor, costs, queries)
         return Estimate(
             names=profile.names,
@@ -117,6 +137,7 @@ def fit(
     n_queries: int,
     combine: bool = True,
     seed: int | np.random.Generator = 0,
+    executor: str | Executor | None = None,
     progress: Progress | None = None,
 ) -> Planner:
     """Everything chosen on held-out rows of the profile, for each of ``budgets`` for ``n_queries`` queries.
@@ -126,7 +147,8 @@ def fit(
     stack of them all, more or less of which is believed. Where the profile keeps probabilities and labels,
     answers may be combined with the extractor's (unless ``combine`` is off). What counts is the accuracy that a
     plan made from a candidate reaches, at that budget, on rows that it was not fitted on. Other budgets may be
-    planned later. ``progress(done, total)`` is called as the work goes on.
+    planned later. ``executor`` is where estimators are fitted to be judged: "local", "ray", or an executor; what is
+    chosen is the same. ``progress(done, total)`` is called as the work goes on.
     """
     _require_profile(profile)
     if not isinstance(budgets, Iterable):
@@ -150,8 +172,9 @@ def fit(
 
     number = seed_number(seed)
     folds = Folds.draw(profile, generator(number))
-    found = candidates(profile, folds, tick, combine=combine, seed=number)
-    planner = Planner(profile, queries, number, folds, tuple(found))
+    with opened(executor) as workers:
+        found = tuple(candidates(profile, folds, tick, combine=combine, seed=number, executor=workers))
+    planner = Planner(profile, queries, number, folds, found)
     for amount in amounts:
         planner.extractor(amount)
         tick()
@@ -167,6 +190,7 @@ def plan(
     ids: Any = None,
     combine: bool = True,
     seed: int | np.random.Generator = 0,
+    executor: str | Executor | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
@@ -182,8 +206,11 @@ def plan(
     queries = len(next(iter(tables.values())))
     _payable(profile, tuple(tables), budget, queries, costs)
     query_ids(ids, queries)
-    planner = fit(profile, budgets=(), n_queries=queries, combine=combine, seed=seed, progress=progress)
-    return planner.plan(features, budget=budget, costs=costs, ids=ids)
+    with opened(executor) as workers:
+        planner = fit(
+            profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=workers, progress=progress
+        )
+        return planner.plan(features, budget=budget, costs=costs, ids=ids, executor=workers)
 
 
 def _require_profile(profile: Any) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute.estimation import Mixture
-from occamroute.planning.candidates import Candidate, Member
+from occamroute.executors import Executor
+from occamroute.planning.candidates import Candidate
 from occamroute.planning.estimates import predicted
+from occamroute.planning.held_out import Member
 from occamroute.profiles import Profile
 
 __all__ = ["Members"]
@@ -32,14 +34,14 @@ class Members:
     queries: dict[str, str] = field(default_factory=dict)
 
     def estimates(
-        self, profile: Profile, candidate: Candidate, table: FloatArray
+        self, profile: Profile, candidate: Candidate, table: FloatArray, executor: Executor | None = None
     ) -> tuple[FloatArray, FloatArray | None, str]:
         """Estimated success (N, M), the distance to the nearest labelled row if known, and the estimator in words."""
         with _LOCK:
-            return self._estimates(profile, candidate, table)
+            return self._estimates(profile, candidate, table, executor)
 
     def _estimates(
-        self, profile: Profile, candidate: Candidate, table: FloatArray
+        self, profile: Profile, candidate: Candidate, table: FloatArray, executor: Executor | None
     ) -> tuple[FloatArray, FloatArray | None, str]:
         combination = candidate.combination
         targets = profile.success if combination is None else combination.final
@@ -49,7 +51,8 @@ class Members:
         self._forget(str(candidate.extractor), table)
         success, distance = np.tile(mean, (len(table), 1)), None
         for member, weight in candidate.members:
-            own, nearest = self._found(profile, candidate, member, table, targets)
+            self._fit(profile, candidate, member, targets)
+            own, nearest = self._found(candidate, member, table, executor)
             success += weight * (own - mean)
             distance = nearest if distance is None else distance
         words = " + ".join(
@@ -67,15 +70,16 @@ class Members:
             self.queries[extractor] = digest
             self.found = {key: found for key, found in self.found.items() if key[0] != extractor}
 
-    def _found(
-        self, profile: Profile, candidate: Candidate, member: Member, table: FloatArray, targets: FloatArray
-    ) -> Found:
+    def _fit(self, profile: Profile, candidate: Candidate, member: Member, targets: FloatArray) -> None:
         key = _key(candidate, member)
         if key not in self.fitted:
             pool = profile.feature_sets[key[0]]
             self.fitted[key] = member.make(len(profile)).fit(pool, targets)
+
+    def _found(self, candidate: Candidate, member: Member, table: FloatArray, executor: Executor | None) -> Found:
+        key = _key(candidate, member)
         if key not in self.found:
-            self.found[key] = predicted(self.fitted[key], table, targets.shape[1])
+            self.found[key] = predicted(self.fitted[key], table, candidate.truth.shape[1], executor)
         return self.found[key]
 
 

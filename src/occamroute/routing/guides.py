@@ -12,10 +12,11 @@ import numpy as np
 from occamroute._arrays import FloatArray, generator
 from occamroute._money import exact
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
-from occamroute.planning.candidates import Candidate, Folds, neighbour_candidates
+from occamroute.planning.candidates import Candidate, neighbour_candidates
 from occamroute.planning.choosing import best_choice, trial
 from occamroute.planning.combining import standard_error
 from occamroute.planning.estimates import charged
+from occamroute.planning.held_out import Folds
 from occamroute.profiles import Profile
 
 __all__ = ["AUTO", "Guide", "check_rows", "choose_guide", "least_cost"]

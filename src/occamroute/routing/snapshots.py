@@ -16,9 +16,9 @@ from occamroute._money import exact, rounded_up
 from occamroute.errors import InvalidInputError
 from occamroute.estimation.bagged import rank_weights
 from occamroute.neighbors import PoolIndex
-from occamroute.planning.candidates import Folds
 from occamroute.planning.combining import combined_success
 from occamroute.planning.estimates import charged
+from occamroute.planning.held_out import Folds
 from occamroute.profiles import Profile
 from occamroute.routing.guides import Guide
 from occamroute.routing.novelty import Novelty, left_out_distances, one_of_each

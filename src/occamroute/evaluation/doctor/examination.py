@@ -14,8 +14,9 @@ from occamroute.estimation.kernel import cross_fit
 from occamroute.estimation.ordered import are_probabilities
 from occamroute.evaluation.doctor.findings import Finding
 from occamroute.neighbors import PoolIndex
-from occamroute.planning.candidates import Candidate, Folds, Member
+from occamroute.planning.candidates import Candidate
 from occamroute.planning.combining import tuned_combination
+from occamroute.planning.held_out import Folds, Member
 from occamroute.profiles import Profile
 
 __all__ = ["Check", "Examination", "Near", "has_groups", "has_labels", "has_neighbours", "has_outputs"]
