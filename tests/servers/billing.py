@@ -8,6 +8,9 @@ model is right up to the difficulty that is its accuracy. Probabilities tell how
 
     python billing.py --models mini:0.15:0.6:0.7,large:15:60:0.95 --labels cat,dog,eel --faults 429=0.2,reset=0.1
 
+Requests of the same ``Idempotency-Key`` are billed once and get the same reply, even while the first is under way.
+Books are kept by what was asked: ``billed_by`` says how often each model was paid for each text.
+
 ``POST /control`` with ``{"faults": {...}, "forget": true}`` changes the faults and forgets the bill.
 """
 
@@ -40,6 +43,7 @@ class State:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.lock = threading.Lock()
+        self.keys = threading.Lock()
         self.labels: list[str] = options.labels.split(",")
         self.models = {name: rest for name, *rest in (entry.split(":") for entry in options.models.split(","))}
         self.faults = parsed(options.faults)
@@ -54,6 +58,9 @@ class State:
         }
         self.served: Counter[str] = Counter()
         self.served_by: Counter[str] = Counter()
+        self.billed_by: Counter[str] = Counter()
+        self.replies: dict[str, bytes] = {}
+        self.repeated = 0
         self.by_fault: Counter[str] = Counter()
         self.open = self.most_open = 0
 
@@ -73,12 +80,13 @@ class State:
         with self.lock:
             return self.random.random() < 0.5
 
-    def bill(self, model: str, read: int, written: int) -> None:
+    def bill(self, model: str, text: str, read: int, written: int) -> None:
         per_input, per_output, _ = self.models[model]
         amount = (read * Fraction(per_input) + written * Fraction(per_output)) / 10**6
         with self.lock:
             self.billed += 1
             self.spent += amount
+            self.billed_by[f"{model} {text}"] += 1
             self.by_model[model]["requests"] += 1
             self.by_model[model]["spent"] += amount
 
@@ -98,6 +106,8 @@ class State:
                 "by_model": models,
                 "served": dict(self.served),
                 "served_by": dict(self.served_by),
+                "billed_by": dict(self.billed_by),
+                "repeated": self.repeated,
                 "by_fault": dict(self.by_fault),
                 "most_at_once": self.most_open,
             }
@@ -193,14 +203,28 @@ class Handler(BaseHTTPRequestHandler):
         fault = self.state.fault()
         if fault in UNBILLED or (fault == "500" and self.state.coin()):
             return self.refuse(fault, request)
+        # A second request of a key that comes at the same moment waits, and finds the reply of the first.
+        with self.state.keys:
+            known = self.state.replies.get(self.headers.get("Idempotency-Key") or "")
+            if known is None:
+                body, text = self.completion(request, fault)
+                self.remember(body)
+        if known is not None:
+            self.state.repeated += 1
+            return self.send(200, known)
         time.sleep(self.state.options.delay)
-        body, text = self.completion(request, fault)
         if fault in BILLED:
             return self.spoil(fault, body)
         self.send(200, body)
         if fault not in ("wrong", "silent"):
             self.state.serve(request["model"], text)
         return None
+
+    def remember(self, body: bytes) -> None:
+        """Keep a reply that was billed under a key, before anything can go wrong with it."""
+        key = self.headers.get("Idempotency-Key")
+        if key:
+            self.state.replies[key] = body
 
     def completion(self, request: dict[str, Any], fault: str | None) -> tuple[bytes, str]:
         """The reply, billed."""
@@ -225,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "overuse":
             read, written = 10**6, 10**6
             usage = {"prompt_tokens": read, "completion_tokens": written}
-        state.bill(model, read, written)
+        state.bill(model, text, read, written)
         usage = {
             "nousage": None,
             "badusage": {"prompt_tokens": -1, "completion_tokens": True},

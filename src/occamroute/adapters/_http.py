@@ -99,13 +99,18 @@ class Endpoint:
             line = "[key]" if key in line.replace(" ", "") and key not in line else line.replace(key, "[key]")
         return line if len(line) <= length else line[: length - 1] + "…"
 
-    async def request(self, path: str, payload: Any = None, *, seconds: float) -> Reply:
-        """The reply to one request (a POST of JSON, or a GET), or the error that says what it may have cost."""
+    async def request(self, path: str, payload: Any = None, *, seconds: float, once: str = "") -> Reply:
+        """The reply to one request (a POST of JSON, or a GET), or the error that says what it may have cost.
+
+        ``once`` is an idempotency key: the other side is to bill requests of the same one once.
+        """
         headers, key = {"accept": "application/json"}, self._key()
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         if payload is not None:
             headers["content-type"] = "application/json"
+        if once:
+            headers["idempotency-key"] = once
         request = Request(
             method="GET" if payload is None else "POST",
             url=self.base_url + path,

@@ -59,16 +59,19 @@ class RemoteClassifier(ABC):
         return f"{type(self).__name__}({self.name!r}, base_url={self.endpoint.base_url!r})"
 
     @abstractmethod
-    async def _attempt(self, queries: Any, seconds: float) -> Answers:
+    async def _attempt(self, queries: Any, seconds: float, key: str) -> Answers:
         """The answers to at most ``batch_size`` queries, or what became of them."""
 
-    def answer(self, queries: Any, timeout: float | None = None) -> Answers:
-        """The answers to at most ``batch_size`` queries; ``timeout`` can only shorten the classifier's own."""
-        return run(self._attempt(self._taken(queries), self._seconds(timeout)))
+    def answer(self, queries: Any, timeout: float | None = None, key: str = "") -> Answers:
+        """The answers to at most ``batch_size`` queries; ``timeout`` can only shorten the classifier's own.
 
-    async def aanswer(self, queries: Any, timeout: float | None = None) -> Answers:
+        Calls of the same ``key`` are charged once, if the other side minds it.
+        """
+        return run(self._attempt(self._taken(queries), self._seconds(timeout), key))
+
+    async def aanswer(self, queries: Any, timeout: float | None = None, key: str = "") -> Answers:
         """The same, for event loops."""
-        return await arun(self._attempt(self._taken(queries), self._seconds(timeout)))
+        return await arun(self._attempt(self._taken(queries), self._seconds(timeout), key))
 
     def predict_proba(self, queries: Any, /) -> FloatArray:
         """Probabilities (n, classes), one call after the other; ``CallError`` at the first without an answer."""

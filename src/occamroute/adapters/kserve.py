@@ -84,7 +84,7 @@ class KServeClassifier(RemoteClassifier):
             self._tensors = self._given
         self._unusable: str | None = None
 
-    async def _attempt(self, queries: Any, seconds: float) -> Answers:
+    async def _attempt(self, queries: Any, seconds: float, key: str) -> Answers:
         end = time.monotonic() + seconds
         if self._unusable is not None:
             raise UnavailableError(self._unusable)

@@ -29,6 +29,8 @@ class ChatClassifier(RemoteClassifier):
     ``structured`` asks for JSON under a schema that allows the labels only; a server that does not know such schemas,
     ``logprobs`` or a fixed temperature is asked without them from then on. ``extra`` are further fields of the request.
     ``max_tokens`` limits an answer, ``overhead_tokens`` is what the model's own chat template may add to the messages.
+    ``idempotent`` says that the server bills requests of the same ``Idempotency-Key`` once, and gives the same answer:
+    then a call whose end nobody knows is made again.
 
     With ``logprobs``, probabilities are those of the tokens that led, or would have led, to each label; without, all
     probability is on the answer.
@@ -52,6 +54,7 @@ class ChatClassifier(RemoteClassifier):
         per_minute: int | None = None,
         logprobs: bool = True,
         structured: bool = False,
+        idempotent: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
@@ -72,6 +75,7 @@ class ChatClassifier(RemoteClassifier):
         self._wishes = _chat.wishes(self.classes, logprobs=logprobs, structured=structured)
         self._extra = _chat.further(extra or {}, name)
         self._given_up: frozenset[str] = frozenset()
+        self.idempotent = idempotent
 
     @property
     def max_cost(self) -> Callable[[Sequence[str]], list[Fraction]]:
@@ -92,12 +96,14 @@ class ChatClassifier(RemoteClassifier):
         fixed = len((added + self._instructions).encode()) + self.overhead_tokens
         return [self.cost.of(fixed + len(_text(query).encode()), self.max_tokens) for query in queries]
 
-    async def _attempt(self, queries: Sequence[str], seconds: float) -> Answers:
+    async def _attempt(self, queries: Sequence[str], seconds: float, key: str) -> Answers:
         query = _text(queries[0])
         end = time.monotonic() + seconds
         while True:
             body, left = self._body(query), max(end - time.monotonic(), 0.0)
-            reply = await self.endpoint.request("/chat/completions", body, seconds=left)
+            # Another body under the same key would be refused: one that asks for less has a key of its own.
+            once = "-".join([key, *sorted(self._given_up)]) if key else ""
+            reply = await self.endpoint.request("/chat/completions", body, seconds=left, once=once)
             refusal = self.endpoint.refusal(reply)
             if refusal is None:
                 return self._read(reply, query)

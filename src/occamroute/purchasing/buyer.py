@@ -17,6 +17,7 @@ import numpy as np
 
 from occamroute._arrays import IntArray
 from occamroute.errors import CallLostError, UnavailableError
+from occamroute.purchasing.call_names import CallNames
 from occamroute.purchasing.interrupts import held_back
 from occamroute.purchasing.journal import Journal, Sent
 from occamroute.purchasing.lanes import Batch, Lane, Workers, pause
@@ -33,6 +34,7 @@ FEW = 16
 # Seconds that an interrupted run waits for calls under way.
 DRAIN_SECONDS = 10.0
 LOCAL = "here"
+LOST = "its call was lost with the process that made it, and may have been charged"
 
 
 @dataclass
@@ -54,7 +56,11 @@ class Bought:
 
 
 class Buyer:
-    """Buys answers for ``queries`` from ``sources``; what is in the journal already is not bought again."""
+    """Buys answers for ``queries`` from ``sources``; what is in the journal already is not bought again.
+
+    Calls that an earlier process did not see the end of are finished by ``recover``. With ``strict`` what cannot be
+    asked again without being charged again is not asked again, which others who may do the same work rely on.
+    """
 
     def __init__(
         self,
@@ -66,6 +72,7 @@ class Buyer:
         reserve: Reserve,
         progress: Callable[[int], None] | None = None,
         careful: bool = True,
+        strict: bool = False,
     ) -> None:
         self.sources, self.queries, self.purse, self.journal, self.reserve = sources, queries, purse, journal, reserve
         self.shelf = Shelf(list(sources), len(queries))
@@ -91,6 +98,8 @@ class Buyer:
         # Calls for which money is held, and those of them that a worker was given.
         self._calls: dict[int, tuple[Lane, list[Batch], Fraction]] = {}
         self._made: set[int] = set()
+        self._strict = strict
+        self._names = CallNames(journal, counted=strict and purse.ledger is not None)
 
     def on_progress(self, progress: Callable[[int], None]) -> None:
         """Have a function called with the number of answers that came."""
@@ -100,6 +109,35 @@ class Buyer:
         """Let go of threads and journal."""
         self._workers.close()
         self.journal.close()
+
+    def recover(self) -> None:
+        """Make calls again that an earlier process did not see the end of, where that is charged once.
+
+        Others stay counted at their worst case. With ``strict`` their queries are not asked again of that source,
+        unless it is paid by the second, when only time was lost.
+        """
+        for call, name, rows, reserved in self.journal.unended():
+            source = self.sources[name]
+            if source.idempotent or (self._strict and source.repeatable):
+                self._make_again(call, source, rows, reserved)
+            elif self._strict and source.once_only:
+                self.shelf[name].failures.update(dict.fromkeys(map(int, rows), LOST))
+        progress, self._progress = self._progress, lambda answers: None  # counted when they are wanted
+        with held_back() as listen:
+            while self._calls:
+                listen()
+                self._collect([], Bought())
+        self._progress = progress
+
+    def _make_again(self, call: int, source: Source, rows: IntArray, reserved: Fraction) -> None:
+        """Make a call under the number, and with the hold, that it had."""
+        self.purse.spent -= reserved
+        if not self.purse.hold(call, reserved, rows[:0], self._names.latest(source.name, rows)):
+            self.purse.spent += reserved
+            return
+        batches = [Batch(rows[at : at + source.batch_size]) for at in range(0, rows.size, source.batch_size)]
+        self._calls[call] = (Lane(source, proved=True, under_way=1), batches, reserved)
+        self._submit(call)
 
     def buy(self, wanted: Mapping[str, IntArray]) -> Bought:
         """Buy an answer of each source for each of its queries, unless it is there already."""
@@ -178,12 +216,15 @@ class Buyer:
         if not begun:
             return False
         self.journal.sent(begun)
-        for call, source, _, _ in begun:
-            lane, batches, _ = self._calls[call]
-            place = source if lane.source.remote else LOCAL
-            self._made.add(call)
-            self._workers.submit(place, max(1, lane.source.concurrency), self._task(call, lane.source, batches))
+        for call, _, _, _ in begun:
+            self._submit(call)
         return True
+
+    def _submit(self, call: int) -> None:
+        lane, batches, _ = self._calls[call]
+        place = lane.source.name if lane.source.remote else LOCAL
+        self._made.add(call)
+        self._workers.submit(place, max(1, lane.source.concurrency), self._task(call, lane.source, batches))
 
     def _hold(self, lane: Lane) -> Sent | None:
         """Hold money for the next call; for a part of it where the whole does not fit."""
@@ -193,9 +234,17 @@ class Buyer:
             amount = max(self.reserve(lane.source.name, rows), lane.most_seen(rows.size))
             call = self.journal.new_call()
             # Features alone are no answer: what is kept for that stays kept.
-            if self.purse.hold(call, amount, rows if lane.source.classes else rows[:0]):
-                self._calls[call] = (lane, batches, amount)
-                return call, lane.source.name, rows, amount
+            name = self._names.following(lane.source.name, rows)
+            if self.purse.hold(call, amount, rows if lane.source.classes else rows[:0], name):
+                self._names.count(lane.source.name, rows)
+                if not self._is_anothers(call, lane.source):
+                    self._calls[call] = (lane, batches, amount)
+                    return call, lane.source.name, rows, amount
+                self.shelf[lane.source.name].failures.update(dict.fromkeys(map(int, rows), LOST))
+                if not lane.waiting:
+                    return None
+                batches = lane.next_call()
+                continue
             if rows.size == 1:
                 lane.waiting.extendleft(reversed(batches))
                 return None
@@ -208,6 +257,13 @@ class Buyer:
                 lane.waiting.appendleft(Batch(rows[half:], batches[0].tries))
                 batches = [Batch(rows[:half], batches[0].tries)]
 
+    def _is_anothers(self, call: int, source: Source) -> bool:
+        """Whether a call is left to another process that has, or had, money held for it; the money counts as spent."""
+        left = self._strict and source.once_only and self.purse.is_anothers(call)
+        if left:
+            self.purse.leave(call)
+        return left
+
     def _task(self, call: int, source: Source, batches: list[Batch]) -> Callable[[], tuple[int, list[Outcome]]]:
         def task() -> tuple[int, list[Outcome]]:
             outcomes = []
@@ -216,7 +272,7 @@ class Buyer:
                 self._warm.add(source.name)
                 source.call(self.queries, batches[0].rows[: self._first])
             for batch in batches:
-                outcomes.append(source.call(self.queries, batch.rows))
+                outcomes.append(source.call(self.queries, batch.rows, self._names.key(source.name, batch.rows)))
                 if isinstance(outcomes[-1].error, UnavailableError):
                     break  # the rest would fail too, at a cost
             return call, outcomes

@@ -49,15 +49,20 @@ Sent = tuple[int, str, IntArray, Fraction]
 class Journal:
     """The calls of one run on disk, or nowhere (``path`` None).
 
-    ``about`` says what the run is: a journal that says something else is refused. Each method is one transaction
-    that is on the disk when it returns.
+    ``about`` says what the run is: a journal that says something else is refused. ``run`` is what it is called
+    wherever else it is known, by default a name of its own. Each method is one transaction that is on the disk when it
+    returns.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None, about: Mapping[str, str], *, run: str | None = None
+    ) -> None:
         self._path = None if path is None else Path(path)
         self._calls = 0
         # What keys of this run begin with wherever else it is known; a resumed run is the same one.
-        self.run = uuid.uuid4().hex
+        self.run = run or uuid.uuid4().hex
+        if run is not None:
+            about = {**about, "run": run}
         self._base: sqlite3.Connection | None = None
         self._mine = False
         if self._path is None:
@@ -192,6 +197,24 @@ class Journal:
                 failures={int(row): reason for row, reason in json.loads(failures).items()},
                 error=None if error is None else CallError(error),
             )
+
+    def unended(self) -> list[Sent]:
+        """Calls that were written down and have no end: whoever was to make them died."""
+        if self._base is None:
+            return []
+        rows = self._base.execute("SELECT id, source, queries, reserved FROM calls WHERE charged IS NULL ORDER BY id")
+        return [(call, source, np.frombuffer(at, np.int64), Fraction(held)) for call, source, at, held in rows]
+
+    def times_asked(self) -> dict[tuple[str, bytes], int]:
+        """How often each source was to be asked for the same queries."""
+        if self._base is None:
+            return {}
+        return {
+            (source, bytes(queries)): times
+            for source, queries, times in self._base.execute(
+                "SELECT source, queries, count(*) FROM calls GROUP BY source, queries"
+            )
+        }
 
     def spending(self) -> tuple[Fraction, Fraction]:
         """What ended calls were charged, and the most that calls without an end can have cost."""

@@ -54,13 +54,16 @@ class Purse:
             return True
         return self.spent + self.held + self.kept - self._floor(rows) + amount <= self.cap
 
-    def hold(self, call: int, amount: Fraction, rows: IntArray) -> bool:
-        """Hold the most that a call can cost; False if the cap, or the ledger's, has no room for it."""
+    def hold(self, call: int, amount: Fraction, rows: IntArray, name: str = "") -> bool:
+        """Hold the most that a call can cost; False if the cap, or the ledger's, has no room for it.
+
+        ``name`` is what the call is called by every process that may make it; by default nobody else does.
+        """
         if not self.admits(amount, rows):
             return False
         lease = None
         if self.ledger is not None:
-            key = f"{self.run}/{self._process}/{call}"
+            key = f"{self.run}/{name or f'{self._process}/{call}'}"
             try:
                 lease = self.ledger.reserve(rounded_up(amount), key=key, lease_seconds=LEASE_SECONDS)
             except BudgetExceededError:
@@ -69,6 +72,17 @@ class Purse:
         self.kept -= self._floor(rows)
         self._holds[call] = (amount, lease)
         return True
+
+    def is_anothers(self, call: int) -> bool:
+        """Whether somebody else had the ledger hold money for this very call before."""
+        lease = self._holds[call][1]
+        return lease is not None and not lease.fresh
+
+    def leave(self, call: int) -> None:
+        """Count a hold as spent, and let the ledger do so when its lease is over: who has it may still settle it."""
+        amount, _ = self._holds.pop(call)
+        self.held -= amount
+        self.spent += amount
 
     def settle(self, call: int, charged: Fraction, unanswered: IntArray) -> None:
         """Turn a hold into what was really charged; queries without an answer keep their floor again."""

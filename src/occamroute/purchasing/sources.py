@@ -67,10 +67,14 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One member of a pool: a classifier with so many ``classes``, or (0 classes) an extractor."""
+    """One member of a pool: a classifier with so many ``classes``, or (0 classes) an extractor.
+
+    Where several buy from it side by side, each has a ``share`` of what it allows: one part in so many.
+    """
 
     member: Any
     classes: int
+    share: int = 1
 
     @cached_property
     def name(self) -> str:
@@ -85,7 +89,8 @@ class Source:
     @cached_property
     def concurrency(self) -> int:
         """How many calls may be under way; 0: it computes here, one call after the other."""
-        return max(0, int(getattr(self.member, "concurrency", None) or 0))
+        allowed = max(0, int(getattr(self.member, "concurrency", None) or 0))
+        return allowed and max(1, allowed // self.share)
 
     @property
     def remote(self) -> bool:
@@ -101,12 +106,32 @@ class Source:
     @cached_property
     def per_minute(self) -> float | None:
         """How many calls may begin in a minute."""
-        return getattr(self.member, "per_minute", None)
+        allowed = getattr(self.member, "per_minute", None)
+        return allowed and allowed / self.share
 
     @property
     def timed(self) -> bool:
         """Whether a call costs what its seconds cost."""
         return isinstance(self.member.cost, Measured)
+
+    @cached_property
+    def idempotent(self) -> bool:
+        """Whether it takes a key with a call, and charges calls of the same key once."""
+        return bool(getattr(self.member, "idempotent", False))
+
+    @property
+    def once_only(self) -> bool:
+        """Whether a call whose end nobody knows must not be made again: somebody outside may have charged for it."""
+        return self.remote and not self.idempotent and not self.timed
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether such a call may be made again and is paid once.
+
+        What computes here at a stated price is: a computation that died with its process gave nothing, and nobody
+        outside has charged for it. Of what is paid by the second, the seconds are lost.
+        """
+        return not self.once_only and not self.timed
 
     @property
     def fixed(self) -> Fraction | None:
@@ -139,11 +164,14 @@ class Source:
             )
         return [money(_plain(amount), f"max_cost of {self.name!r}") for amount in amounts]
 
-    def call(self, queries: Any, rows: IntArray) -> Outcome:
-        """One call for some of the queries; whatever goes wrong is in the outcome: nobody hears a worker raise."""
+    def call(self, queries: Any, rows: IntArray, key: str = "") -> Outcome:
+        """One call for some of the queries; whatever goes wrong is in the outcome: nobody hears a worker raise.
+
+        Calls of the same ``key`` are charged once by a source that is idempotent.
+        """
         begun = time.perf_counter()
         try:
-            given = self._ask(selected(queries, rows))
+            given = self._ask(selected(queries, rows), {"key": key} if key and self.idempotent else {})
         except BaseException as error:  # noqa: BLE001  # anything may come out of somebody's model
             problem = _as_call_error(error)
             uncharged = self.remote and isinstance(problem, CallRefusedError | UnavailableError)
@@ -155,15 +183,15 @@ class Source:
             # It cannot be used, but it was asked: that is paid.
             return self._failed(rows, _caused(UnavailableError(_words(error)), error), seconds, uncharged=False)
 
-    def _ask(self, queries: Any) -> Any:
+    def _ask(self, queries: Any, keyed: Mapping[str, str]) -> Any:
         member, timeout = self.member, getattr(self.member, "timeout", None)
         if not self.classes:
-            return member.extract(queries)
+            return member.extract(queries, **keyed)
         if hasattr(member, "answer"):
-            return member.answer(queries, timeout=timeout)
+            return member.answer(queries, timeout=timeout, **keyed)
         if hasattr(member, "predict_proba"):
             return member.predict_proba(queries)
-        return _loop().run(member.aanswer(queries, timeout=timeout))
+        return _loop().run(member.aanswer(queries, timeout=timeout, **keyed))
 
     def _failed(self, rows: IntArray, error: CallError, seconds: float, *, uncharged: bool) -> Outcome:
         charged = Fraction(0) if uncharged else None
@@ -258,10 +286,10 @@ def _caused(made: CallError, error: BaseException) -> CallError:
     return made
 
 
-def sources_of(pool: Pool) -> dict[str, Source]:
-    """Every member of a pool by its name."""
-    made = {one.name: Source(one, len(pool.classes)) for one in pool.classifiers}
-    return made | {one.name: Source(one, 0) for one in pool.extractors}
+def sources_of(pool: Pool, share: int = 1) -> dict[str, Source]:
+    """Every member of a pool by its name; ``share`` is how many buyers it has side by side."""
+    made = {one.name: Source(one, len(pool.classes), share) for one in pool.classifiers}
+    return made | {one.name: Source(one, 0, share) for one in pool.extractors}
 
 
 class _Loop:

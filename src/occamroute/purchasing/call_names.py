@@ -1,0 +1,50 @@
+"""What calls are called by every process that may make them, so that no two of them are charged for the same call."""
+
+from __future__ import annotations
+
+import hashlib
+
+from occamroute._arrays import IntArray
+from occamroute.purchasing.journal import Journal
+
+__all__ = ["CallNames"]
+
+
+class CallNames:
+    """Names of the calls of one run, made of what is asked: whoever asks the same has the same name for it.
+
+    A source gets the same ``key`` however often it is asked the same, and charges it once. A ledger holds money for
+    each time anew: ``following`` and ``latest`` count them.
+    """
+
+    def __init__(self, journal: Journal, *, counted: bool) -> None:
+        self._run = journal.run
+        self._counted = counted
+        self._times = journal.times_asked() if counted else {}
+
+    def key(self, source: str, rows: IntArray) -> str:
+        """What a source is told that the call for these queries is called."""
+        return f"{self._run}-{_digest(source, rows)}"
+
+    def following(self, source: str, rows: IntArray) -> str:
+        """What a ledger is told the next call for these queries is called, "" where nobody counts."""
+        return self._numbered(source, rows, 0)
+
+    def latest(self, source: str, rows: IntArray) -> str:
+        """The same for the call that was made last."""
+        return self._numbered(source, rows, -1)
+
+    def count(self, source: str, rows: IntArray) -> None:
+        """A call for these queries is about to be made."""
+        if self._counted:
+            at = source, rows.tobytes()
+            self._times[at] = self._times.get(at, 0) + 1
+
+    def _numbered(self, source: str, rows: IntArray, step: int) -> str:
+        if not self._counted:
+            return ""
+        return f"{_digest(source, rows)}/{self._times.get((source, rows.tobytes()), 0) + step}"
+
+
+def _digest(source: str, rows: IntArray) -> str:
+    return hashlib.sha256(source.encode() + b"\0" + rows.tobytes()).hexdigest()[:24]
