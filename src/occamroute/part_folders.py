@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from occamroute._arrays import IntArray
 from occamroute.errors import InvalidInputError, StorageError
 from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
 
-__all__ = ["PartFolder", "content_key", "part_rows_for"]
+__all__ = ["PartFolder", "content_key", "named_column", "part_rows_for", "positions_in"]
 
 # A part has so many rows at most, and at least so many.
 MOST_ROWS, FEWEST_ROWS = 1 << 16, 1 << 12
@@ -109,7 +110,7 @@ class PartFolder:
         return self.path / f"part-{number:06d}.parquet"
 
     def write(self, number: int, columns: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
-        """Write one part: columns of equal length, numpy's or Arrow's."""
+        """Write one part: columns of equal length, numpy's or Arrow's, or several of these to be joined."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -170,7 +171,25 @@ class PartFolder:
 def _arrow(column: Any) -> Any:
     import pyarrow as pa
 
+    if isinstance(column, list | tuple):  # one after the other
+        return pa.chunked_array(column)
     return pa.array(column) if isinstance(column, np.ndarray) else column
+
+
+def named_column(positions: IntArray, names: Sequence[str]) -> Any:
+    """A column of names, by their positions."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(positions.astype(np.int32), pa.array(names))
+
+
+def positions_in(column: Any, names: Sequence[str]) -> IntArray | None:
+    """The positions of a column's names; None where it holds another one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(column.cast(pa.string()), value_set=pa.array(names)).combine_chunks()
+    return None if found.null_count else np.asarray(found, np.int64)
 
 
 def _article(kind: str) -> str:

@@ -16,7 +16,7 @@ from occamroute._arrays import FloatArray, feature_matrix
 from occamroute.errors import StorageError
 from occamroute.storage import require_file, whole_file
 
-__all__ = ["QueryTable", "feature_columns", "features_in", "queries_in", "read_queries", "write_csv"]
+__all__ = ["QueryTable", "feature_columns", "features_in", "ids_in", "queries_in", "read_queries", "write_csv"]
 
 PREFIX = "features:"
 
@@ -87,6 +87,18 @@ def queries_in(table: Any, path: str | os.PathLike[str]) -> QueryTable:
         ids = tuple(map(str, table.column("id").to_pylist()))
     sets = {name: features_in(table, columns, path) for name, columns in feature_columns(table.column_names).items()}
     return QueryTable(sets["features"] if list(sets) == ["features"] else sets, ids)
+
+
+def ids_in(table: Any, first: int, path: str | os.PathLike[str]) -> Any:
+    """The ids in an Arrow table as text, or the numbers of its rows from ``first`` on, as an Arrow array."""
+    import pyarrow as pa
+
+    if "id" not in table.column_names:
+        return pa.array(np.arange(first, first + table.num_rows)).cast(pa.string())
+    ids = table.column("id").combine_chunks()
+    if ids.null_count:
+        raise StorageError(path, "column 'id' holds nulls")
+    return ids.cast(pa.string())
 
 
 def features_in(table: Any, columns: list[str], path: str | os.PathLike[str]) -> FloatArray:

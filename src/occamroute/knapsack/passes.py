@@ -18,12 +18,34 @@ from occamroute.knapsack._kernels import near_moves, tie_keys
 from occamroute.knapsack._price import BLOCK, Steps, all_steps
 
 __all__ = [
-    "BUCKETS", "Counts", "Decision", "Keys", "Part", "Range", "Rules", "Scores", "Survey", "count_steps", "count_ties",
-    "count_worsts", "decide", "gather_steps", "gather_ties", "grid_distances", "moves", "scores", "slope_of", "survey",
+    "BUCKETS",
+    "Counts",
+    "Decision",
+    "Keys",
+    "Ladder",
+    "Part",
+    "Range",
+    "Rules",
+    "Scores",
+    "Survey",
+    "count_steps",
+    "count_ties",
+    "count_worsts",
+    "decide",
+    "gather_steps",
+    "gather_ties",
+    "grid_distances",
+    "ladder",
+    "moves",
+    "scores",
+    "slope_of",
+    "survey",
     "worst_of",
 ]  # fmt: skip
 
 BUCKETS = 1 << 16
+# Slopes that are the same but for so many of their last bits count as one: a thousand to every doubling.
+ALIKE = np.uint64(42)
 SIGN = np.uint64(1) << np.uint64(63)
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
@@ -58,11 +80,28 @@ class Range(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What the keys of each bucket cost together, how many there are, and what is spent whatever the price."""
+    """Buckets that hold keys, what these cost together, how many they are, and what is spent whatever the price."""
 
+    bucket: IntArray
     cost: IntArray
     number: IntArray
     base: int
+
+
+class Ladder(NamedTuple):
+    """Hull steps by nearly the same slope, the steepest first, and where all rows start.
+
+    ``cost``, ``value`` and ``success`` are what the steps of a key add up to, ``steepest`` the greatest slope of them.
+    """
+
+    keys: Keys
+    cost: IntArray
+    value: FloatArray
+    success: FloatArray
+    steepest: FloatArray
+    base_cost: int
+    base_value: float
+    base_success: float
 
 
 class Survey(NamedTuple):
@@ -162,6 +201,23 @@ def count_worsts(values: FloatArray, start: int, about: tuple[Rules, Range]) -> 
     return _counted(bucket, dearer.reshape(-1)[within], 0)
 
 
+def ladder(values: FloatArray, start: int, about: tuple[Rules, FloatArray | None]) -> Ladder:
+    """All hull steps summed up by their slope; ``success`` are the values before something was taken off."""
+    rules, taken_off = about
+    success = values if taken_off is None else values + taken_off
+    base, steps = _steps(values, rules)
+    keys, inverse = np.unique(_slope_keys(steps.ratio) >> ALIKE, return_inverse=True)
+    cost, sums = np.zeros(keys.size, np.int64), np.zeros((2, keys.size))
+    steepest = np.zeros(keys.size)
+    np.add.at(cost, inverse, steps.cost)
+    np.maximum.at(steepest, inverse, steps.ratio)
+    for row, table in enumerate((values, success)):
+        np.add.at(sums[row], inverse, table[steps.row, steps.target] - table[steps.row, steps.source])
+    rows = np.arange(len(values))
+    starts = float(values[rows, base].sum()), float(success[rows, base].sum())
+    return Ladder(keys, cost, sums[0], sums[1], steepest, int(rules.extra[0, base].sum()), *starts)
+
+
 def decide(values: FloatArray, start: int, rules: Rules, decision: Decision) -> IntArray:
     """The choice of each row."""
     price = decision.price
@@ -245,4 +301,6 @@ def _value_keys(value: FloatArray) -> Keys:
 def _counted(bucket: IntArray, cost: IntArray, base: int) -> Counts:
     total = np.zeros(BUCKETS, np.int64)
     np.add.at(total, bucket, cost)
-    return Counts(total, np.bincount(bucket, minlength=BUCKETS), base)
+    number = np.bincount(bucket, minlength=BUCKETS)
+    used = np.flatnonzero(number)
+    return Counts(used, total[used], number[used], base)

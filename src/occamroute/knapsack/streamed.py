@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray, cost_array
 from occamroute._money import Amount, money
+from occamroute.errors import UnknownNameError
 from occamroute.knapsack import passes
 from occamroute.knapsack._core import Moves
 from occamroute.knapsack._grid import common_step
@@ -57,6 +58,8 @@ class LargeProblem(Terms):
         object.__setattr__(self, "cost", cost_array(self.cost, options=np.shape(self.cost)[-1], rows=0, name="cost"))
         money(self.budget, "budget")
         money(self.overhead, "overhead")
+        if self.objective not in get_args(Objective):
+            raise UnknownNameError("objective", self.objective, get_args(Objective))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -125,8 +128,8 @@ def _cut(count: Callable[[Range], Iterable[passes.Counts]], room: int, few: int)
     while True:
         cost, number, base = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64), 0
         for one in count(wanted):
-            cost += one.cost
-            number += one.number
+            cost[one.bucket] += one.cost
+            number[one.bucket] += one.number
             base += one.base
         spent = base if spent is None else spent
         until = spent + np.cumsum(cost)

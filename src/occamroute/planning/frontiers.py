@@ -59,7 +59,12 @@ class Frontier:
         """No plan within this budget has a higher mean (penalised) value."""
         if money(budget) < exact(self.least):
             raise BudgetTooSmallError(budget, rounded_up(exact(self.least)))
-        return float(np.interp(float(budget), self.budgets, self.values))
+        at = min(int(np.searchsorted(self.budgets, float(budget), side="right")), len(self)) - 1
+        if at < 0 or at + 1 == len(self):
+            return float(self.values[at])
+        # The next unit of money buys no more than the price says, nor all together more than the next point has.
+        ahead = self.values[at] + self.prices[at] * (float(budget) - self.budgets[at]) / self.n_queries
+        return float(min(ahead, self.values[at + 1]))
 
     def plan(self, budget: Amount) -> Plan:
         """The same plan as ``Estimate.plan`` at this budget."""
