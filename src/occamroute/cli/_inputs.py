@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "DataPath",
+    "Engine",
     "Features",
     "Json",
     "LabelColumn",
@@ -43,6 +44,10 @@ QueryColumn = Annotated[
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels; by default label, class or target.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where the work is done: on this machine's threads, or on Ray's workers (RAY_ADDRESS)."),
+]
 
 
 def load_profile(source: str) -> Profile:
@@ -52,8 +57,12 @@ def load_profile(source: str) -> Profile:
     return profile_at(source)
 
 
-def estimated(profile: Profile, queries: Any, *, estimator: str, extractor: str | None, seed: int) -> Estimate:
+def estimated(
+    profile: Profile, queries: Any, *, estimator: str, extractor: str | None, seed: int, engine: str
+) -> Estimate:
     """The estimate for queries read from a file."""
     from occamroute.planning.estimates import estimate
 
-    return estimate(profile, queries.features, estimator=estimator, extractor=extractor, ids=queries.ids, seed=seed)
+    return estimate(
+        profile, queries.features, estimator=estimator, extractor=extractor, ids=queries.ids, seed=seed, executor=engine
+    )

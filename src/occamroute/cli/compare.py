@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from occamroute.cli._inputs import Json, ProfilePath, Seed, load_profile
+from occamroute.cli._inputs import Engine, Json, ProfilePath, Seed, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def compare(
     out: Annotated[
         str | None, typer.Option(help="Where to write the report: .parquet, .csv or .svg (the chart).")
     ] = None,
+    engine: Engine = "local",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +59,7 @@ def compare(
     with progress_bar(f"{len(named)} methods on {len(judged):,} queries") as progress:
         report = compare_methods(
             known, judged, budgets=_budgets(known, judged, budget, share), methods=named, reference=reference,
-            extractor=extractor, seed=seed, seeds=seeds, progress=progress,
+            extractor=extractor, seed=seed, seeds=seeds, executor=engine, progress=progress,
         )  # fmt: skip
     if out is not None:
         _write(report, out)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from occamroute.cli._inputs import Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._inputs import Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
 from occamroute.cli._screen import chart, print_json, print_table, table
 
 __all__ = ["frontier"]
@@ -23,6 +23,7 @@ def frontier(
     ] = None,
     penalty: Annotated[float, typer.Option(help="The paper's λ.")] = 0.0,
     points: Annotated[int, typer.Option(min=2, help="How many points to show; files hold all of them.")] = 12,
+    engine: Engine = "local",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -36,7 +37,9 @@ def frontier(
     if suffix not in (None, ".parquet", ".csv", ".svg"):
         raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
     queries = read_queries(features)
-    estimate = estimated(load_profile(profile), queries, estimator=estimator, extractor=extractor, seed=seed)
+    estimate = estimated(
+        load_profile(profile), queries, estimator=estimator, extractor=extractor, seed=seed, engine=engine
+    )
     front = estimate.frontier(penalty=penalty, seed=seed)
     shown = front.spread(points)
     if out is not None and suffix == ".svg":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from occamroute.cli._inputs import Budget, Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._inputs import Budget, Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def plan(
     penalty: Annotated[float, typer.Option(help="The paper's λ; auto chooses its own.")] = 0.0,
     objective: Annotated[str, typer.Option(help="mean, or min: the worst query first.")] = "mean",
     solver: Annotated[str, typer.Option(help="exact, or highs as a cross-check.")] = "exact",
+    engine: Engine = "local",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -56,10 +57,10 @@ def plan(
         with progress_bar("choosing on held-out rows") as progress:
             made = plan_automatically(
                 known, _offered(known, queries.features, extractor), budget=amount, ids=queries.ids, seed=seed,
-                progress=progress,
+                executor=engine, progress=progress,
             )  # fmt: skip
     else:
-        estimate = estimated(known, queries, estimator=estimator, extractor=extractor, seed=seed)
+        estimate = estimated(known, queries, estimator=estimator, extractor=extractor, seed=seed, engine=engine)
         made = estimate.plan(amount, penalty=penalty, objective=objective, solver=solver, seed=seed)  # type: ignore[arg-type]
     if out is not None and out.lower().endswith(".csv"):
         write_csv(made.assignment(), out)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from occamroute.estimation.base import whole_number
 from occamroute.evaluation.baselines import Answered, Setting, checked_methods, make_method
 from occamroute.evaluation.reports import Report
 from occamroute.evaluation.scoring import decimal, score
+from occamroute.executors import Executor, opened
+from occamroute.executors.local import one_thread_each
 from occamroute.knapsack import Problem
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
@@ -44,6 +48,7 @@ def compare(
     extractor: str | None = None,
     seed: int | np.random.Generator = 0,
     seeds: int = 1,
+    executor: str | Executor | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """What each method really reaches on ``test``, learning from ``profile`` alone, at each budget for all of it.
@@ -53,7 +58,8 @@ def compare(
     (by default the profile's own, or the cheapest); auto chooses. ``seeds`` repeats everything that draws with so
     many seeds from ``seed`` on and averages. Every measured number comes with an interval of 90 %: differences from
     the ``reference`` and the like by paired bootstrap over the queries, accuracies by Wilson's. Without
-    ``budgets``, a range of shares of always using the dearest is taken.
+    ``budgets``, a range of shares of always using the dearest is taken. ``executor`` is where methods are at work:
+    "local" (one after the other), "ray" (side by side), or an executor; only ``seconds`` differ.
     """
     named = checked_methods(methods)
     if reference not in named:
@@ -71,12 +77,10 @@ def compare(
         _own_costs(profile, test),
     )
     seeds = whole_number(seeds, "seeds")
-    steps = _Steps(len(named) * seeds, progress)
-    results, seconds = {}, {}
-    for label, method in named.items():
-        started = time.perf_counter()
-        results[label] = _over_seeds(method, setting, seeds, steps)
-        seconds[label] = time.perf_counter() - started
+    with opened(executor) as workers:
+        outcomes = _outcomes(named, setting, seeds, workers, progress)
+    results = {label: _by_budget([outcomes[label, offset] for offset in range(seeds)]) for label in named}
+    seconds = {label: sum(outcomes[label, offset].seconds for offset in range(seeds)) for label in named}
     if not any(results.values()):
         raise BudgetTooSmallError(Decimal(decimal(max(amounts))), rounded_up(_least(test)))
     dearest = test.dearest
@@ -204,16 +208,51 @@ class _Steps:
         self.within(0, 1)
 
 
-def _over_seeds(method: Any, setting: Setting, seeds: int, steps: _Steps) -> dict[Fraction, list[Answered]]:
-    """A method's answers at every budget that it can keep, for each seed."""
-    found: dict[Fraction, list[Answered]] = {}
-    for offset in range(seeds):
-        own = replace(setting, seed=setting.seed + offset, progress=steps.within)
-        answer = make_method(method, own)
-        for budget in setting.budgets:
-            try:
-                found.setdefault(budget, []).append(answer(budget))
-            except BudgetTooSmallError:
-                continue
+@dataclass(frozen=True)
+class _Outcome:
+    """A method's answers at every budget that it can keep, with one seed, and how long that took."""
+
+    answers: dict[Fraction, Answered]
+    seconds: float
+
+
+def _outcomes(
+    named: Mapping[str, Any], setting: Setting, seeds: int, executor: Executor | None, progress: Progress | None
+) -> dict[tuple[str, int], _Outcome]:
+    """What every method does with every seed."""
+    steps = _Steps(len(named) * seeds, progress)
+    # Auto takes by far the longest: workers begin with it.
+    first = sorted(named, key=lambda label: not str(named[label]).startswith("auto"))
+    turns = [(label, offset) for label in first for offset in range(seeds)]
+    items = [(named[label], offset) for label, offset in turns]
+    if executor is None:
+        found: Iterator[_Outcome] = map(partial(_outcome, replace(setting, progress=steps.within)), items)
+    else:
+        found = executor.map(_outcome, setting, items)
+    outcomes = {}
+    for turn, outcome in zip(turns, found, strict=True):
+        outcomes[turn] = outcome
         steps.finish()
-    return {budget: answers for budget, answers in found.items() if answers}
+    return outcomes
+
+
+def _outcome(setting: Setting, item: tuple[Any, int]) -> _Outcome:
+    method, offset = item
+    started = time.perf_counter()
+    answers = {}
+    # Sums of linear algebra depend on the number of its threads: here it is the same whoever works.
+    with one_thread_each():
+        answer = make_method(method, replace(setting, seed=setting.seed + offset))
+        for budget in setting.budgets:
+            with suppress(BudgetTooSmallError):
+                answers[budget] = answer(budget)
+    return _Outcome(answers, time.perf_counter() - started)
+
+
+def _by_budget(outcomes: list[_Outcome]) -> dict[Fraction, list[Answered]]:
+    """The answers at each budget, one for each seed."""
+    found: dict[Fraction, list[Answered]] = {}
+    for outcome in outcomes:
+        for budget, answered in outcome.answers.items():
+            found.setdefault(budget, []).append(answered)
+    return found
