@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
-from occamroute._money import Amount, exact, from_text, money
-from occamroute._version import __version__
-from occamroute.errors import BudgetTooSmallError, InvalidInputError
-from occamroute.execution.results import make_run
-from occamroute.execution.rounds import Rounds
+from occamroute._money import Amount, money
+from occamroute.errors import InvalidInputError
+from occamroute.execution.buying import budget_of, buy, buy_plan, open_for, within
 from occamroute.execution.runs import Run
-from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop, shelve_features
+from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop
 from occamroute.execution.tariffs import Tariff
 from occamroute.planning.fitting import Planner, fit
 from occamroute.planning.plans import Plan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
-from occamroute.purchasing.terms import checked_queries, content_hash
+from occamroute.purchasing.terms import checked_queries
 from occamroute.storage import from_bytes, to_bytes
 
-__all__ = ["classify", "execute", "expected_costs", "fitted", "matching", "within"]
+__all__ = ["classify", "execute", "expected_costs", "fitted", "matching"]
 
 PLAN = "plan.parquet"
-# For the last call's worst case no more than this share of the budget is set aside.
-MOST_MARGIN = Fraction(1, 20)
 
 
 def classify(
@@ -70,7 +64,7 @@ def classify(
             )
             plan = _planned(shop, planner, looked)
             shop.buyer.journal.keep(PLAN, to_bytes(plan))
-        return _buy(shop, plan, looked, profile)
+        return buy(shop, plan, looked, profile)
     finally:
         shop.buyer.close()
 
@@ -98,27 +92,12 @@ def execute(
     queries = checked_queries(queries)
     if len(queries) != len(plan):
         raise InvalidInputError(f"the plan is for {len(plan)} queries, got {len(queries)}.")
-    budget = money(plan.budget)
-    if features is not None:
-        budget -= exact(plan.problem.overhead) * len(plan)
-    extractor = _extractor_in(pool, plan, given=features is not None)
-    known = dict(zip(plan.names, np.atleast_2d(plan.problem.cost).mean(axis=0).tolist(), strict=True))
-    if extractor is not None:
-        known[extractor] = float(plan.problem.overhead)
-    about = {"purpose": "execute", "plan": content_hash(plan.choice), "extractor": str(extractor)}
-    about["features"] = "none" if features is None else "given"
-    seed = int(plan.made_from.get("plan_seed", 0))
-    shop = open_shop(
-        pool, queries, ids=plan.ids, budget=budget, known=known, seed=seed, about=about, journal=journal, ledger=ledger,
+    shop, looked = open_for(
+        plan, pool, queries, features=features, budget=budget_of(plan, features), journal=journal, ledger=ledger,
         stages=progress,
     )  # fmt: skip
     try:
-        looked = Looked(extractor, np.ones(len(plan), np.bool_))
-        if extractor is not None and features is None:
-            look(shop, looked, extractor)
-        elif extractor in pool.names:
-            shelve_features(shop, str(extractor), features)
-        return _buy(shop, plan, looked, None)
+        return buy_plan(shop, plan, looked, features)
     finally:
         shop.buyer.close()
 
@@ -171,20 +150,6 @@ def fitted(
     )  # fmt: skip
 
 
-def _margin(tariff: Tariff, budget: Fraction) -> Fraction:
-    """What is set aside for the last call's worst case."""
-    return min(tariff.margin, budget * MOST_MARGIN)
-
-
-def within(budget: Fraction, tariff: Tariff, plan: Callable[[Amount], Plan]) -> Plan:
-    """A plan that sets something aside for the last call's worst case, if the budget allows that."""
-    margin = _margin(tariff, budget)
-    if margin:
-        with suppress(BudgetTooSmallError):
-            return plan(from_text(str(budget - margin)))
-    return plan(from_text(str(budget)))
-
-
 def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     """The plan for the queries; what it looks at is extracted, and paid, on the way."""
     names = planner.profile.names
@@ -217,38 +182,3 @@ def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
     if extractor is not None:
         look(shop, looked, extractor)
     return plan
-
-
-def _extractor_in(pool: Pool, plan: Plan, *, given: bool) -> str | None:
-    """The member of the pool that the plan's features are of; None where they came from elsewhere."""
-    extractor: str | None = plan.made_from.get("extractor")
-    if extractor in (*pool.names, *(one.name for one in pool.extractors)):
-        return extractor
-    if plan.problem.overhead and not given:
-        raise InvalidInputError(
-            f"the plan pays for the features of {extractor!r}, which is not in the pool: add it, or give features."
-        )
-    return None
-
-
-def _buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run:
-    names = plan.names
-    value = np.array(plan.problem.value)
-    choice = np.array(plan.choice, np.int64)
-    if not looked.there.all():
-        level = plan.problem.value.mean(axis=0) if profile is None else profile.accuracy
-        value[~looked.there] = level
-    free = np.column_stack([shop.buyer.shelf[name].there & (name == looked.extractor) for name in names])
-    rounds = Rounds(
-        buyer=shop.buyer, tariff=shop.tariff, value=value, choice=choice, free=free, budget=shop.budget,
-        margin=_margin(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
-    )  # fmt: skip
-    shop.buyer.reserve = rounds.reserve
-    shop.wanted += len(shop.ids)
-    if looked.extractor in names:
-        rounds.barred[list(looked.failures), names.index(str(looked.extractor))] = True
-    rounds.run()
-    return make_run(
-        shop.pool, shop.ids, plan, rounds, looked.extractor,
-        budget=shop.budget, made_from={"version": __version__, "prices": shop.pool.prices},
-    )  # fmt: skip

@@ -9,7 +9,8 @@ import numpy as np
 
 from occamroute._arrays import seed_number
 from occamroute._money import Amount, exact, money
-from occamroute.execution.classifying import expected_costs, fitted, matching, within
+from occamroute.execution.buying import within
+from occamroute.execution.classifying import expected_costs, fitted, matching
 from occamroute.execution.shops import Stages
 from occamroute.execution.tariffs import make_tariff
 from occamroute.planning.plans import Plan

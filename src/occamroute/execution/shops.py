@@ -16,15 +16,26 @@ from occamroute.execution.rounds import keep_floors, spent_on
 from occamroute.execution.tariffs import Tariff, make_tariff
 from occamroute.pool import Pool
 from occamroute.purchasing.buyer import Buyer
-from occamroute.purchasing.journal import Journal
+from occamroute.purchasing.journal import Journal, waited_for
 from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.sources import Outcome, Source, sources_of
 from occamroute.purchasing.terms import content_hash, price_list, query_ids_of
 
-__all__ = ["Looked", "Shop", "Stages", "look", "open_shop", "shelve_features"]
+__all__ = ["Looked", "Shop", "Stages", "Together", "look", "open_shop", "shelve_features"]
 
 # Called with the name of the stage, what is done of it, and how much there is to do.
 Stages = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Together:
+    """The terms of a part of a run that any of several processes may work on, and one after the other may.
+
+    ``run`` is what they all call it, ``share`` how many such parts are bought side by side.
+    """
+
+    run: str
+    share: int
 
 
 @dataclass
@@ -83,23 +94,28 @@ def open_shop(
     journal: Any,
     ledger: Any,
     stages: Stages | None,
+    together: Together | None = None,
 ) -> Shop:
     """Everything ready to buy; ``known`` is what members cost on average, ``about`` what a journal must agree on."""
-    sources: dict[str, Source] = {name: one for name, one in sources_of(pool).items() if name in known}
+    offered = sources_of(pool, 1 if together is None else together.share).items()
+    sources: dict[str, Source] = {name: one for name, one in offered if name in known}
     names = query_ids_of(ids, queries)
     tariff = make_tariff(sources, queries, known)
-    terms = {
-        **about,
-        "queries": content_hash(queries),
-        "ids": content_hash(names),
-        "price list": price_list(pool),
-        "budget": str(rounded_up(budget)),
-    }
-    written = Journal(journal, terms)
+    facts = {"queries": content_hash(queries), "ids": content_hash(names), "price list": price_list(pool)}
+    if together is None:
+        written = Journal(journal, {**about, **facts, "budget": str(rounded_up(budget))})
+    else:  # what the run is about, and its budget, is written down once for all its parts
+        written = waited_for(journal, facts, together.run)
     purse = Purse(budget, ledger=ledger, run=written.run)
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve)
+    strict = together is not None
+    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve, strict=strict)
     shop = Shop(pool, names, budget, tariff, buyer, stages or (lambda stage, done, total: None), seed)
     buyer.on_progress(shop.tick)
+    try:
+        buyer.recover()
+    except BaseException:
+        buyer.close()
+        raise
     return shop
 
 

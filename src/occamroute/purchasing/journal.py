@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from occamroute._arrays import IntArray
 from occamroute.errors import CallError, JournalError
 from occamroute.purchasing.sources import Outcome
 
-__all__ = ["Journal", "Sent"]
+__all__ = ["Journal", "Sent", "waited_for"]
 
 FORMAT = 1
 SCHEMA = """
@@ -41,6 +42,9 @@ CREATE TABLE outcomes (
 
 COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
 
+BUSY = "another process is writing it"
+# Seconds to wait for a process that writes a journal, and between looks.
+PATIENCE, GLANCE = 3600.0, 0.2
 DAMAGED = "it is no journal of occamroute, or it is damaged"
 
 Sent = tuple[int, str, IntArray, Fraction]
@@ -78,7 +82,7 @@ class Journal:
         except sqlite3.OperationalError as error:
             self.close()
             busy = "locked" in str(error)
-            raise JournalError(self._path, "another process is writing it" if busy else str(error)) from None
+            raise JournalError(self._path, BUSY if busy else str(error)) from None
         except (sqlite3.DatabaseError, LookupError):
             self.close()
             raise JournalError(self._path, DAMAGED) from None
@@ -237,6 +241,21 @@ class Journal:
         self._base = None
         if unused and self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def waited_for(path: str | os.PathLike[str], about: Mapping[str, str], run: str) -> Journal:
+    """The journal of a part of a run, once nobody else writes it.
+
+    A process that is only believed dead keeps it; of one that is dead, the system lets go of it at once.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Journal(path, about, run=run)
+        except JournalError as error:
+            if error.args[1] != BUSY or time.monotonic() > until:
+                raise
+        time.sleep(GLANCE)
 
 
 def _bytes(array: npt.NDArray[Any]) -> bytes:
