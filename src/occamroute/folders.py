@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from occamroute.errors import StorageError
-from occamroute.storage import is_folder
+from occamroute.storage import is_folder, require_file
 
 __all__ = ["QueryFolder"]
 
@@ -30,18 +30,22 @@ class _Group(NamedTuple):
 class QueryFolder:
     """The rows of all Parquet files in a folder: files in the order of their names, rows as they stand in them.
 
-    Folders within are looked into; hidden files, and those whose names begin with ``_``, are not. ``rows`` are the
-    rows of the largest row group, which a reader cannot begin in the middle of without going through its start.
+    One file will do too. Folders within are looked into; hidden files, and those whose names begin with ``_``, are
+    not. ``largest_group`` is the length of the largest row group, which cannot be begun in the middle without going
+    through its start.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if not is_folder(path):
-            raise StorageError(path, "there is no such folder")
-        names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if file.is_file())
-        self.files = tuple(name for name in names if not any(part[0] in "._" for part in name.parts))
-        if not self.files:
-            raise StorageError(path, "it holds no Parquet files")
+        self.files: tuple[Path, ...] = ()
+        if is_folder(path):
+            names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if file.is_file())
+            self.files = tuple(name for name in names if not any(part[0] in "._" for part in name.parts))
+            if not self.files:
+                raise StorageError(path, "it holds no Parquet files")
+        else:
+            require_file(path)
+            self.path, self.files = self.path.parent, (Path(self.path.name),)
         self._read_metadata()
 
     def _read_metadata(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from occamroute.knapsack import Objective, Problem, SolverName, solve_problem
 from occamroute.planning.frontiers import Frontier, make_frontier
 from occamroute.planning.plans import Plan, make_plan
 from occamroute.profiles import Profile, exact_means
+
+if TYPE_CHECKING:
+    from occamroute.planning.stored_estimates import StoredEstimate
 
 __all__ = ["Estimate", "SigmaKind", "charged", "estimate", "looks_at_features", "predicted"]
 
@@ -128,6 +132,24 @@ class Estimate:
         return make_frontier(self.problem(0, penalty=penalty), self.success, plan)
 
 
+@overload
+def estimate(
+    profile: Profile,
+    features: str | os.PathLike[str],
+    *,
+    estimator: str | Any = "bagged",
+    extractor: str | None = None,
+    costs: Any = None,
+    ids: None = None,
+    sigma: SigmaKind = "error",
+    seed: int | np.random.Generator = 0,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> StoredEstimate: ...
+
+
+@overload
 def estimate(
     profile: Profile,
     features: Any,
@@ -139,7 +161,23 @@ def estimate(
     sigma: SigmaKind = "error",
     seed: int | np.random.Generator = 0,
     executor: str | Executor | None = None,
-) -> Estimate:
+) -> Estimate: ...
+
+
+def estimate(
+    profile: Profile,
+    features: Any,
+    *,
+    estimator: str | Any = "bagged",
+    extractor: str | None = None,
+    costs: Any = None,
+    ids: Any = None,
+    sigma: SigmaKind = "error",
+    seed: int | np.random.Generator = 0,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate | StoredEstimate:
     """Each classifier's probability of success on new queries, from their ``features`` (N, d).
 
     ``estimator`` is "bagged", "sampled" (the paper), "forest", "forest_regularized", "contrast_forest", "kernel",
@@ -150,7 +188,17 @@ def estimate(
     compute it, though they use test rows), or the standard deviation of the estimate itself over disjoint parts of
     the profile ("estimator", as the paper says). ``executor`` is where blocks of queries are worked on: "local", "ray",
     or an executor; what is estimated is the same.
+
+    ``features`` may be a folder of Parquet files, larger than memory: the estimates are then kept in the folder
+    ``out``, and the same call goes on where an interrupted one stopped.
     """
+    if isinstance(features, str | os.PathLike):
+        from occamroute.planning.from_folders import estimate_folder
+
+        return estimate_folder(
+            profile, features, estimator=estimator, extractor=extractor, costs=costs, sigma=sigma, seed=seed, out=out,
+            executor=executor, progress=progress,
+        )  # fmt: skip
     made = make_estimator(estimator)
     name = chosen_extractor(profile, extractor, features)
     queries = feature_matrix(features[name] if isinstance(features, Mapping) else features)
@@ -159,7 +207,7 @@ def estimate(
         raise InvalidInputError(f"features must have the profile's {pool.shape[1]} columns, got {queries.shape[1]}.")
     with opened(executor) as workers:
         made.fit(pool, profile.success)
-        spread = _sigma(estimator, profile, name, sigma, generator(seed))
+        spread = sigma_of(estimator, profile, name, sigma, generator(seed))
         success, distance = predicted(made, queries, len(profile.names), workers)
     own_costs, overhead = charged(profile, name if looks_at_features(made) else None, costs, queries.shape[0])
     return Estimate(
@@ -271,7 +319,7 @@ def looks_at_features(estimator: Any) -> bool:
     return bool(getattr(estimator, "looks_at_features", True))
 
 
-def _sigma(estimator: Any, profile: Profile, extractor: str, kind: str, random: np.random.Generator) -> FloatArray:
+def sigma_of(estimator: Any, profile: Profile, extractor: str, kind: str, random: np.random.Generator) -> FloatArray:
     """The spread of the estimate, measured on rows that the estimator did not see; 0 for a handful of rows."""
     pool, success = profile.feature_sets[extractor], profile.success
     if kind not in ("error", "estimator"):

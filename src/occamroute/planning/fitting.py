@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -16,13 +17,18 @@ from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.estimation.base import whole_number
 from occamroute.executors import Executor, opened
+from occamroute.folders import QueryFolder
 from occamroute.knapsack import Problem
+from occamroute.knapsack.problem import Terms
+from occamroute.knapsack.streamed import LargeProblem
 from occamroute.planning.candidates import Candidate, candidates, number_of_steps
 from occamroute.planning.choosing import Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
+from occamroute.planning.from_folders import named_out, offered_sets, plan_folder
 from occamroute.planning.held_out import Folds
 from occamroute.planning.members import Members
 from occamroute.planning.plans import Plan
+from occamroute.planning.stored_plans import StoredPlan
 from occamroute.profiles import Profile
 
 __all__ = ["Planner", "Progress", "fit", "plan"]
@@ -49,6 +55,18 @@ class Planner:
         sets = _payable(self.profile, tuple(self.profile.feature_sets), budget, self.n_queries, None)
         return self._choose(money(budget) / self.n_queries, sets).candidate.extractor
 
+    @overload
+    def plan(
+        self, features: str | os.PathLike[str], *, budget: Amount, costs: Any = None, ids: None = None,
+        executor: str | Executor | None = None, out: str | os.PathLike[str], progress: Progress | None = None,
+    ) -> StoredPlan: ...  # fmt: skip
+
+    @overload
+    def plan(
+        self, features: Any, *, budget: Amount, costs: Any = None, ids: Any = None,
+        executor: str | Executor | None = None,
+    ) -> Plan: ...  # fmt: skip
+
     def plan(
         self,
         features: Any,
@@ -57,13 +75,19 @@ class Planner:
         costs: Any = None,
         ids: Any = None,
         executor: str | Executor | None = None,
-    ) -> Plan:
+        out: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Plan | StoredPlan:
         """The plan for new queries, with an honest expectation of its accuracy.
 
         ``features`` is an array (N, d), a mapping from extractor to such arrays, or a callable that gives the
         array for an extractor's name and is only called for the one that was chosen. ``executor`` is where blocks of
-        queries are worked on: "local", "ray", or an executor; the plan is the same.
+        queries are worked on: "local", "ray", or an executor; the plan is the same. For a folder of Parquet files,
+        which may be larger than memory, the plan is written to the folder ``out`` as it is decided.
         """
+        if isinstance(features, str | os.PathLike):
+            with opened(executor) as workers:
+                return self._plan_folder(QueryFolder(features), budget, costs, named_out(out), workers, progress)
         tables = _offered(self.profile, features)
         queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
         sets = _payable(self.profile, tuple(tables), budget, queries, costs)
@@ -72,6 +96,23 @@ class Planner:
             estimate = self._estimate(choice, tables, queries, costs, ids, workers)
         made = estimate.plan(budget, penalty=choice.penalty, seed=self.seed)
         return _with_expectation(made, choice)
+
+    def _plan_folder(
+        self,
+        folder: QueryFolder,
+        budget: Amount,
+        costs: Any,
+        out: str | os.PathLike[str],
+        executor: Executor | None,
+        progress: Progress | None,
+    ) -> StoredPlan:
+        offered = offered_sets(self.profile, folder)
+        choice = self._choose(money(budget) / len(folder), _payable(self.profile, offered, budget, len(folder), costs))
+        return plan_folder(
+            folder, self.profile, choice, self._members, made_from=self._made_from(choice), budget=budget, costs=costs,
+            seed=self.seed, expecting=lambda made: _with_expectation(made, choice), out=out, executor=executor,
+            progress=progress,
+        )  # fmt: skip
 
     def _choose(self, share: Fraction, sets: tuple[str | None, ...]) -> Choice:
         """The best candidate and penalty at a budget per query, among some feature sets (None: no features)."""
@@ -102,21 +143,24 @@ class Planner:
             overhead=overhead,
             distance=distance,
             ids=query_ids(ids, queries),
-            made_from={
-                "version": __version__,
-                "profile": profile.fingerprint,
-                "estimator": words,
-                "extractor": candidate.extractor,
-                "combined": candidate.combination is not None,
-                "seed": self.seed,
-                "why": choice.why,
-                "candidates": len(self.candidates),
-                "held_out_rows": int(self.folds.rows.size),
-                "held_out_accuracy": choice.accuracy,
-                "held_out_accuracy_of_mixture": choice.others.get("mixture"),
-                "held_out_accuracy_of_best": choice.others,
-            },
+            made_from={**self._made_from(choice), "estimator": words},
         )
+
+    def _made_from(self, choice: Choice) -> dict[str, Any]:
+        """Where an estimate came from, but for the words for its estimator."""
+        return {
+            "version": __version__,
+            "profile": self.profile.fingerprint,
+            "extractor": choice.candidate.extractor,
+            "combined": choice.candidate.combination is not None,
+            "seed": self.seed,
+            "why": choice.why,
+            "candidates": len(self.candidates),
+            "held_out_rows": int(self.folds.rows.size),
+            "held_out_accuracy": choice.accuracy,
+            "held_out_accuracy_of_mixture": choice.others.get("mixture"),
+            "held_out_accuracy_of_best": choice.others,
+        }
 
     def _table(self, extractor: str | None, tables: dict[str, Any], queries: int) -> FloatArray:
         """The features to look at; they are extracted only here, if they are not there yet."""
@@ -181,6 +225,21 @@ def fit(
     return planner
 
 
+@overload
+def plan(
+    profile: Profile, features: str | os.PathLike[str], *, budget: Amount, costs: Any = None, ids: None = None,
+    combine: bool = True, seed: int | np.random.Generator = 0, executor: str | Executor | None = None,
+    progress: Progress | None = None, out: str | os.PathLike[str],
+) -> StoredPlan: ...  # fmt: skip
+
+
+@overload
+def plan(
+    profile: Profile, features: Any, *, budget: Amount, costs: Any = None, ids: Any = None, combine: bool = True,
+    seed: int | np.random.Generator = 0, executor: str | Executor | None = None, progress: Progress | None = None,
+) -> Plan: ...  # fmt: skip
+
+
 def plan(
     profile: Profile,
     features: Any,
@@ -192,14 +251,20 @@ def plan(
     seed: int | np.random.Generator = 0,
     executor: str | Executor | None = None,
     progress: Progress | None = None,
-) -> Plan:
+    out: str | os.PathLike[str] | None = None,
+) -> Plan | StoredPlan:
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
 
-    ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer. The rest is as
-    in ``fit``.
+    ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer; or a folder of
+    Parquet files, larger than memory, whose plan is written to the folder ``out``. The rest is as in ``fit``.
     """
     _require_profile(profile)
     money(budget)
+    if isinstance(features, str | os.PathLike):
+        return _plan_of_folder(
+            profile, features, budget, out, costs=costs, ids=ids, combine=combine, seed=seed, executor=executor,
+            progress=progress,
+        )  # fmt: skip
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
     tables = _offered(profile, features)
@@ -211,6 +276,23 @@ def plan(
             profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=workers, progress=progress
         )
         return planner.plan(features, budget=budget, costs=costs, ids=ids, executor=workers)
+
+
+def _plan_of_folder(
+    profile: Profile, source: str | os.PathLike[str], budget: Amount, out: str | os.PathLike[str] | None, *,
+    costs: Any, ids: Any, combine: bool, seed: int | np.random.Generator, executor: str | Executor | None,
+    progress: Progress | None,
+) -> StoredPlan:  # fmt: skip
+    if ids is not None:
+        raise InvalidInputError("ids of queries in a folder are in its files, in a column 'id'.")
+    place = named_out(out)
+    folder = QueryFolder(source)
+    _payable(profile, offered_sets(profile, folder), budget, len(folder), costs)
+    with opened(executor) as workers:
+        planner = fit(
+            profile, budgets=(), n_queries=len(folder), combine=combine, seed=seed, executor=workers, progress=progress
+        )
+        return planner.plan(source, budget=budget, costs=costs, executor=workers, out=place, progress=progress)
 
 
 def _require_profile(profile: Any) -> None:
@@ -252,7 +334,11 @@ def _payable(
     needed, payable = [], []
     for extractor in (None, *sets):
         own, overhead = charged(profile, extractor, costs, queries)
-        problem = Problem(np.zeros((queries, own.shape[-1])), own, budget, overhead=overhead)
+        problem: Terms = (
+            LargeProblem(own, budget, queries, overhead=overhead)
+            if own.ndim == 1
+            else Problem(np.zeros(own.shape), own, budget, overhead=overhead)
+        )
         needed.append(problem.total(problem.cheapest))
         if problem.spare >= 0:
             payable.append(extractor)
@@ -261,7 +347,10 @@ def _payable(
     return tuple(payable)
 
 
-def _with_expectation(made: Plan, choice: Choice) -> Plan:
+AnyPlan = TypeVar("AnyPlan", Plan, StoredPlan)
+
+
+def _with_expectation(made: AnyPlan, choice: Choice) -> AnyPlan:
     """The plan with its estimates' mean corrected by what held-out rows say, and an interval of 90 %."""
     expected = min(1.0, max(0.0, made.expected_accuracy + choice.correction))
     # Noise of the correction itself, and that of so many new queries.

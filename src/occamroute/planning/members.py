@@ -17,12 +17,35 @@ from occamroute.planning.estimates import predicted
 from occamroute.planning.held_out import Member
 from occamroute.profiles import Profile
 
-__all__ = ["Members"]
+__all__ = ["Members", "Stack"]
 
 # One for all planners: fitting and searching use all cores anyway.
 _LOCK = threading.Lock()
 Key = tuple[str, bool, Member]
 Found = tuple[FloatArray, FloatArray | None]
+
+
+@dataclass(frozen=True, repr=False)
+class Stack:
+    """Fitted estimators with their weights: how far each is believed to be right about more than the mean (M,)."""
+
+    mean: FloatArray
+    fitted: tuple[tuple[Any, float], ...]
+    stacked: bool
+
+    def predict_with_distance(self, table: FloatArray) -> Found:
+        """Estimated success (N, M), and the distance to the nearest labelled row where it is known."""
+        success, distance = np.tile(self.mean, (len(table), 1)), None
+        for estimator, weight in self.fitted:
+            own, nearest = predicted(estimator, table, self.mean.size)
+            success += weight * (own - self.mean)
+            distance = nearest if distance is None else distance
+        return success, distance
+
+    def __repr__(self) -> str:
+        if not self.fitted:
+            return repr(Mixture())
+        return " + ".join(f"{weight:.2g}·{one!r}" if self.stacked else repr(one) for one, weight in self.fitted)
 
 
 @dataclass
@@ -55,12 +78,17 @@ class Members:
             own, nearest = self._found(candidate, member, table, executor)
             success += weight * (own - mean)
             distance = nearest if distance is None else distance
-        words = " + ".join(
-            f"{weight:.2g}·{self.fitted[_key(candidate, member)]!r}" if candidate.stacked
-            else repr(self.fitted[_key(candidate, member)])
-            for member, weight in candidate.members
-        )  # fmt: skip
-        return np.clip(success, 0.0, 1.0), distance, words
+        fitted = tuple((self.fitted[_key(candidate, member)], weight) for member, weight in candidate.members)
+        return np.clip(success, 0.0, 1.0), distance, repr(Stack(mean, fitted, candidate.stacked))
+
+    def stack(self, profile: Profile, candidate: Candidate) -> Stack:
+        """The candidate as one fitted estimator, which may be sent elsewhere."""
+        targets = profile.success if candidate.combination is None else candidate.combination.final
+        with _LOCK:
+            for member, _ in candidate.members:
+                self._fit(profile, candidate, member, targets)
+            fitted = tuple((self.fitted[_key(candidate, member)], weight) for member, weight in candidate.members)
+        return Stack(targets.mean(axis=0), fitted, candidate.stacked)
 
     def _forget(self, extractor: str, table: FloatArray) -> None:
         """Drop what was found for other queries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from occamroute.errors import CertificateError, InvalidInputError
 from occamroute.knapsack import Problem, Solution
 from occamroute.knapsack.certificate import Certificate, check
 from occamroute.storage import Parts
+
+if TYPE_CHECKING:
+    from occamroute.planning.stored_plans import StoredPlan
 
 __all__ = ["Plan", "make_plan", "verify"]
 
@@ -187,11 +190,16 @@ def make_plan(
     )
 
 
-def verify(plan: Plan) -> None:
+def verify(plan: Plan | StoredPlan) -> None:
     """Recompute cost, value and bound from the plan's problem, choice and price alone.
 
     Raises ``CertificateError`` naming the field that does not hold. No solver takes part.
     """
+    from occamroute.planning.stored_plans import StoredPlan, verify_stored
+
+    if isinstance(plan, StoredPlan):
+        verify_stored(plan)
+        return
     if not isinstance(plan, Plan):
         raise InvalidInputError(f"only a plan can be verified, got {type(plan).__name__}.")
     problem = plan.problem

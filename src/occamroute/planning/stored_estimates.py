@@ -192,7 +192,7 @@ def store_estimate(
     folder: QueryFolder,
     estimator: Any,
     *,
-    extractor: str,
+    extractor: str | None,
     width: int,
     names: tuple[str, ...],
     costs: FloatArray,
@@ -233,7 +233,9 @@ class _Estimating:
     parts: PartFolder
 
 
-def _columns_of(folder: QueryFolder, extractor: str) -> list[str]:
+def _columns_of(folder: QueryFolder, extractor: str | None) -> list[str]:
+    if extractor is None:
+        return []
     sets = feature_columns(folder.columns)
     if list(sets) == ["features"]:
         return sets["features"]
@@ -264,8 +266,8 @@ def _estimate_run(shared: _Estimating, numbers: range) -> int:
 
 def _estimate_missing(shared: _Estimating, missing: list[int]) -> None:
     parts = shared.parts
-    columns = [*(["id"] if "id" in shared.folder.columns else []), *shared.columns]
-    rows = max(256, min(parts.part_rows, AT_ONCE // (8 * shared.width)))
+    columns = [*(["id"] if "id" in shared.folder.columns else []), *shared.columns] or [shared.folder.columns[0]]
+    rows = max(256, min(parts.part_rows, AT_ONCE // (8 * max(1, shared.width))))
     start, stop = parts.span(missing[0])[0], parts.span(missing[-1])[1]
     found: list[tuple[Any, FloatArray, FloatArray | None]] = []
     for first, table in _within_parts(shared.folder.batches(start, stop, columns, rows), parts.part_rows):
@@ -288,6 +290,8 @@ def _within_parts(batches: Iterable[tuple[int, Any]], part_rows: int) -> Iterato
 
 
 def _estimated(shared: _Estimating, table: Any, first: int) -> tuple[FloatArray, FloatArray | None]:
+    if not shared.columns:
+        return predicted(shared.estimator, np.empty((table.num_rows, 0)), len(shared.names))
     features = features_in(table, shared.columns, shared.folder.place(first))
     if features.shape[1] != shared.width:
         raise InvalidInputError(f"features must have the profile's {shared.width} columns, got {features.shape[1]}.")

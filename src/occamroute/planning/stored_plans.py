@@ -26,10 +26,12 @@ from occamroute.planning.plans import NUMBERS, Plan
 if TYPE_CHECKING:
     from occamroute.planning.stored_estimates import StoredBlocks, StoredEstimate
 
-__all__ = ["StoredPlan", "make_stored_plan", "verify_stored"]
+__all__ = ["Expecting", "StoredPlan", "make_stored_plan", "verify_stored"]
 
 Progress = Callable[[int, int], None]
 PREFIX = "value:"
+
+Expecting = Callable[["StoredPlan"], "StoredPlan"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,9 +206,9 @@ def make_stored_plan(
     out: str | os.PathLike[str],
     knobs: dict[str, Any],
     progress: Progress | None,
-    finish: Callable[[StoredPlan], StoredPlan] | None = None,
+    expecting: Expecting | None = None,
 ) -> StoredPlan:
-    """The plan that solves a problem, written to a folder; ``finish`` may say more of it before it is finished."""
+    """The plan that solves a problem, written to a folder; ``expecting`` corrects what is said of its accuracy."""
     estimate = blocks.estimate
     key = content_key([estimate.fingerprint, str(problem.budget), knobs])
     parts = PartFolder.begin(out, "plan", key, len(estimate), estimate.parts.part_rows)
@@ -216,8 +218,8 @@ def make_stored_plan(
     found = solve_streamed(problem, blocks, seed=knobs["plan_seed"])
     tallies = _write_all(blocks, parts, problem, found, progress)
     made = _summed_up(problem, found, tallies, parts, estimate.names, {**estimate.made_from, **knobs})
-    if finish is not None:
-        made = finish(made)
+    if expecting is not None:
+        made = expecting(made)
     parts.finish(made.about())
     return made
 
