@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shortened
@@ -18,7 +19,7 @@ import numpy as np
 from occamroute.errors import StorageError
 from occamroute.storage import require_file
 
-__all__ = ["QueryFile", "read_data"]
+__all__ = ["QueryFile", "queries_in", "query_columns", "read_data"]
 
 QUERY = ("text", "query", "image", "path", "sentence", "content", "input")
 LABEL = ("label", "class", "target", "y")
@@ -104,6 +105,27 @@ def _from_columns(place: Path, columns: dict[str, list[Any]], query: str | None,
         ids=_words(place, "id", columns["id"]) if "id" in columns else None,
         groups=_words(place, "group", columns["group"]) if "group" in columns else None,
     )
+
+
+def query_columns(names: Iterable[str], query: str | None, place: Path) -> list[str]:
+    """Which columns of a table hold the queries: one, or all numbers."""
+    columns = dict.fromkeys(names)
+    wanted = _named(place, columns, query, QUERY)
+    if wanted is not None:
+        return [wanted]
+    beside = {_named(place, columns, None, LABEL), *ID, *GROUP}
+    rest = [name for name in columns if name not in beside]
+    if not rest:
+        raise StorageError(place, f"it has no column with queries, only {', '.join(columns)}")
+    return rest
+
+
+def queries_in(columns: dict[str, list[Any]], place: Path) -> Any:
+    """The queries in the columns that ``query_columns`` chose."""
+    if len(columns) == 1:
+        ((name, column),) = columns.items()
+        return _queries(place, name, column)
+    return _numbers(place, columns)
 
 
 def _words(place: Path, name: str, column: list[Any]) -> list[str]:

@@ -126,11 +126,14 @@ class Pool:
     classifiers: tuple[Any, ...]
     classes: tuple[str, ...]
     extractors: tuple[Any, ...]
+    # The file that it was read from: other processes read it again, and are sent no models.
+    file: str | None
 
     def __init__(self, classifiers: Iterable[Any], classes: Iterable[Any], extractors: Iterable[Any] = ()) -> None:
         object.__setattr__(self, "classifiers", tuple(classifiers))
         object.__setattr__(self, "classes", name_tuple(map(str, classes), "classes"))
         object.__setattr__(self, "extractors", tuple(extractors))
+        object.__setattr__(self, "file", None)
         if not self.classifiers:
             raise InvalidInputError("a pool needs at least one classifier.")
         for one in self.classifiers:
@@ -158,7 +161,9 @@ class Pool:
 
     def select(self, names: Iterable[str]) -> Pool:
         """The pool with only these classifiers, in this order; extractors stay."""
-        return Pool([self[name] for name in names], self.classes, self.extractors)
+        made = Pool([self[name] for name in names], self.classes, self.extractors)
+        object.__setattr__(made, "file", self.file)
+        return made
 
     @property
     def prices(self) -> dict[str, str]:

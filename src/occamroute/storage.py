@@ -57,6 +57,7 @@ READERS = {
 FOLDER_READERS = {
     "estimate": "occamroute.planning.stored_estimates:StoredEstimate",
     "plan": "occamroute.planning.stored_plans:StoredPlan",
+    "run": "occamroute.execution.stored_runs:StoredRun",
 }
 
 

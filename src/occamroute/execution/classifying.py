@@ -12,16 +12,21 @@ import numpy as np
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
+from occamroute.execution.block_runs import execute_in_blocks
 from occamroute.execution.buying import budget_of, buy, buy_plan, open_for, within
 from occamroute.execution.runs import Run
 from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop
+from occamroute.execution.stored_runs import StoredRun
 from occamroute.execution.tariffs import Tariff
+from occamroute.executors import Executor
+from occamroute.folders import QueryFolder
 from occamroute.planning.fitting import Planner, fit
 from occamroute.planning.plans import Plan
+from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
 from occamroute.purchasing.terms import checked_queries
-from occamroute.storage import from_bytes, to_bytes
+from occamroute.storage import from_bytes, is_folder, to_bytes
 
 __all__ = ["classify", "execute", "expected_costs", "fitted", "matching"]
 
@@ -77,17 +82,24 @@ def execute(
     features: Any = None,
     journal: str | os.PathLike[str] | None = None,
     ledger: Any = None,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
     progress: Stages | None = None,
-) -> Run:
+) -> Run | StoredRun:
     """Buys what a plan asks for, within its budget.
 
     Where the plan looks at features and none are given, they are extracted and paid first; ``features`` given were paid
     already, and their cost is taken off the budget. The rest is as in ``classify``.
     """
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, Plan | StoredPlan):
         raise InvalidInputError(f"a plan is needed to execute, got {type(plan).__name__}.")
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"a pool is needed to execute a plan, got {type(pool).__name__}.")
+    if isinstance(plan, StoredPlan) or in_blocks(queries, executor, out):
+        return execute_in_blocks(
+            plan, pool, queries, features=features, journal=journal, ledger=ledger, executor=executor, out=out,
+            progress=progress,
+        )  # fmt: skip
     pool = pool.select(plan.names)
     queries = checked_queries(queries)
     if len(queries) != len(plan):
@@ -100,6 +112,11 @@ def execute(
         return buy_plan(shop, plan, looked, features)
     finally:
         shop.buyer.close()
+
+
+def in_blocks(queries: Any, executor: str | Executor | None, out: Any) -> bool:
+    """Whether a run is bought in blocks: on workers, from a folder, or into one."""
+    return executor not in (None, "local") or out is not None or is_folder(queries) or isinstance(queries, QueryFolder)
 
 
 def matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:

@@ -27,6 +27,11 @@ class LocalExecutor:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = thread_count(workers)
 
+    @property
+    def at_once(self) -> int:
+        """How many items are worked on at the same time."""
+        return self.workers
+
     def map(self, task: Task[Shared, Item, Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
         """``task(shared, item)`` of every item, in their order."""
         waiting: deque[Future[Result]] = deque()

@@ -76,6 +76,11 @@ class RayExecutor:
             self._connection = None
             self._leave()
 
+    @property
+    def at_once(self) -> int:
+        """How many items are worked on at the same time: one for each core of the cluster."""
+        return self._connected().most_at_once() // 2
+
     def map(self, task: Task[Shared, Item, Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
         """``task(shared, item)`` of every item, in their order."""
         connection = self._connected()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
@@ -35,6 +36,9 @@ class MemoryLedger(EmbeddedLedger):
         self._connection = apsw.Connection(":memory:")
         self._process = os.getpid()
         super().__init__(address, cap, window, clients, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidInputError("a ledger in memory cannot be sent to other processes: keep it in a file or a database")
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

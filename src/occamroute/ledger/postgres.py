@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from occamroute._money import Amount
+from occamroute.errors import InvalidInputError
 from occamroute.ledger import postgres_statements as statements
 from occamroute.ledger.base import State, amount_of
 from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
@@ -34,8 +36,18 @@ class PostgresLedger(Bookkeeping):
         name: str = "default",
     ) -> None:
         self._line = Line(address)
+        self._address = address
         self._id = NOBODY
         super().__init__(self._line.place, cap, window, clients, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, it is opened there anew; a password is not sent along."""
+        if self._line.has_password:
+            raise InvalidInputError(
+                "a ledger whose address holds a password cannot be sent to other processes: "
+                "have it in PGPASSWORD or a password file there"
+            )
+        return partial(PostgresLedger, cap=None, name=self._name), (self._address,)
 
     def _begin(self, settings: Settings | None) -> Settings | None:
         known = self._line.talk(lambda connection: self._begun(connection, settings))

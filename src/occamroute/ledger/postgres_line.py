@@ -63,6 +63,11 @@ class Line:
         self._forget()
         _LINES.add(self)
 
+    @property
+    def has_password(self) -> bool:
+        """Whether the address itself holds a password."""
+        return bool(self._secret)
+
     def _forget(self) -> None:
         """Begin without a connection, at the start or in a forked child."""
         self._connection: Any = None

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,10 @@ class SqliteLedger(EmbeddedLedger):
         with _LEDGERS_LOCK:
             _LEDGERS.add(self)
         super().__init__(path, cap, window, clients, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process of this machine, it is opened there anew."""
+        return partial(SqliteLedger, cap=None, name=self._name), (f"{PREFIX}{self._path}",)
 
     def _begin(self, settings: Settings | None) -> Settings | None:
         if settings is None and not self._path.exists() and self._path.parent.is_dir():

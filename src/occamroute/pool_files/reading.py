@@ -47,7 +47,9 @@ def read_pool(path: str | os.PathLike[str], *, classes: Iterable[Any] | None = N
     except RecursionError:
         raise InvalidInputError(f"{file} is no pool file: its lists or tables are nested too deeply.") from None
     try:
-        return _pool(content, file.resolve().parent, classes)
+        made = _pool(content, file.resolve().parent, classes)
+        object.__setattr__(made, "file", str(file.resolve()))
+        return made
     except _ComplaintError as complaint:
         place, sentence = complaint.args
         line = line_of(text, place)

@@ -1,0 +1,244 @@
+"""execute() in blocks: on the workers of an executor, or one after the other where queries are larger than memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from occamroute._money import exact, from_text, money
+from occamroute.errors import InvalidInputError, StorageError
+from occamroute.execution.blocks import Errand, PoolAt, Receipt, buy_block, planned
+from occamroute.execution.buying import budget_of, extractor_in
+from occamroute.execution.questions import questions_of
+from occamroute.execution.runs import Run
+from occamroute.execution.shops import Stages
+from occamroute.execution.stored_runs import StoredRun
+from occamroute.executors import Executor, Task, opened
+from occamroute.part_folders import PartFolder, content_key
+from occamroute.planning.plans import Plan
+from occamroute.planning.stored_plans import StoredPlan
+from occamroute.pool import Pool
+from occamroute.purchasing.terms import content_hash, price_list
+from occamroute.storage import load
+
+__all__ = ["ROWS", "added_to", "bought_in_blocks", "execute_in_blocks", "in_order", "run_name", "workplace"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Queries in a block of a run whose plan is in memory: enough of them that a worker's start does not count.
+ROWS = 4096
+NAME = "_run.json"
+
+
+def execute_in_blocks(
+    plan: Plan | StoredPlan,
+    pool: Pool,
+    queries: Any,
+    *,
+    features: Any = None,
+    journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
+    column: str | None = None,
+    progress: Stages | None = None,
+) -> Run | StoredRun:
+    """Buys what a plan asks for, block by block."""
+    pool = pool.select(plan.names)
+    questions = questions_of(queries, column=column)
+    if len(questions) != len(plan):
+        raise InvalidInputError(f"the plan is for {len(plan)} queries, got {len(questions)}.")
+    if features is not None and isinstance(plan, StoredPlan):
+        raise InvalidInputError("a plan in a folder extracts its features as it is executed: leave features out.")
+    extractor_in(pool, plan, given=features is not None)
+    facts = ["execute", _name_of(plan), questions.fingerprint, price_list(pool)]
+    facts.append("none" if features is None else _content(features))
+    rows = plan.parts.part_rows if isinstance(plan, StoredPlan) else ROWS
+    with workplace(out, journal) as place, opened(executor) as workers:
+        folder = PartFolder.begin(place, "run", content_key(facts), len(plan), rows)
+        errand = Errand(
+            run=run_name(folder), folder=folder, pool=PoolAt.of(pool, here=workers is None), questions=questions,
+            plan=plan, added=added_to(plan, folder, features), share=side_by_side(workers), ledger=ledger,
+            features=features,
+        )  # fmt: skip
+        stored = bought_in_blocks(errand, workers, budget_of(plan, features), pool, progress)
+        return stored if out is not None else in_memory(stored, plan)
+
+
+def bought_in_blocks(
+    errand: Errand, workers: Executor | None, budget: Fraction, pool: Pool, progress: Stages | None
+) -> StoredRun:
+    """The run, all of it bought."""
+    folder = errand.folder
+    if folder.finished is not None:
+        return StoredRun.from_folder(folder.path)
+    receipts: list[Receipt] = []
+    done = 0
+    for number, receipt in enumerate(in_order(workers, buy_block, errand, range(len(folder)), progress)):
+        receipts.append(receipt)
+        done += receipt.rows
+        if progress is not None:
+            progress("buying", done, folder.rows)
+        if number == 0:
+            made_from = _first(folder, errand)
+    made = _summed_up(errand, receipts, budget, pool, made_from)
+    folder.finish(made.about())
+    _tidy(folder)
+    return made
+
+
+def in_order(
+    workers: Executor | None, task: Task[Errand, Item, Result], errand: Errand, items: Iterable[Item],
+    progress: Stages | None,
+) -> Iterator[Result]:  # fmt: skip
+    """What a task makes of every item; in this process one after the other, where an interrupt is heard at once."""
+    if workers is not None:
+        yield from workers.map(task, errand, items)
+        return
+    before = 0
+
+    def within_the_whole(stage: str, done: int, total: int) -> None:
+        if progress is not None:
+            rows = min(errand.folder.part_rows, errand.folder.rows - before)
+            progress(stage, before + done * rows // max(1, total), errand.folder.rows)
+
+    here = replace(errand, stages=within_the_whole)
+    for item in items:
+        yield task(here, item)
+        before = min(before + errand.folder.part_rows, errand.folder.rows)
+
+
+def side_by_side(workers: Executor | None) -> int:
+    """How many blocks are bought at once: so many share what classifiers allow."""
+    return max(1, int(getattr(workers, "at_once", 1)))
+
+
+@contextmanager
+def workplace(out: Any, journal: Any) -> Iterator[Path]:
+    """The folder in which blocks are written: one to keep, or one that is gone afterwards."""
+    if out is not None and journal is not None:
+        raise InvalidInputError("journals of a run that is written to a folder are kept there: leave journal out.")
+    if out is not None or journal is not None:
+        yield Path(out if out is not None else journal).absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="occamroute-run-") as place:
+        yield Path(place)
+
+
+def run_name(folder: PartFolder) -> str:
+    """What the run is called by whoever works on it, now and after an interruption."""
+    place = folder.path / NAME
+    if not place.exists():
+        name = uuid.uuid4().hex
+        temporary = folder.path / f".{name}.tmp"
+        temporary.write_text(json.dumps({"run": name}), "utf-8")
+        with suppress(FileExistsError):  # another process was quicker: its name counts
+            os.link(temporary, place)
+        temporary.unlink()
+    try:
+        return str(json.loads(place.read_text("utf-8"))["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StorageError(place, "it is damaged") from None
+
+
+def added_to(plan: Plan | StoredPlan, folder: PartFolder, features: Any) -> tuple[Fraction, ...]:
+    """What each block may spend beyond what its plan costs: its share of what the whole leaves over.
+
+    All blocks together may spend the plan's budget, to the last digit, without features that are given.
+    """
+    paid = 0 if features is None else exact(plan.problem.overhead)
+    spare = (money(plan.budget) - _planned(plan)) / len(plan) - paid
+    spans = [folder.span(number) for number in range(len(folder))]
+    return tuple((stop - start) * spare for start, stop in spans)
+
+
+def _planned(plan: Plan | StoredPlan) -> Fraction:
+    if isinstance(plan, Plan):
+        return planned(plan, 0, len(plan))
+    units = plan.problem.units
+    paid = sum(int(cost) * plan.usage[name] for cost, name in zip(units.cost, plan.names, strict=True))
+    return (paid + units.overhead * len(plan)) * units.size
+
+
+def _name_of(plan: Plan | StoredPlan) -> Any:
+    if isinstance(plan, StoredPlan):
+        return plan.fingerprint
+    return [content_hash(plan.choice), content_hash(plan.problem.value), content_hash(plan.ids), str(plan.budget)]
+
+
+def _content(features: Any) -> str:
+    tables = features if isinstance(features, dict) else {"": features}
+    return content_key([(name, content_hash(np.asarray(table))) for name, table in tables.items()])
+
+
+def _first(folder: PartFolder, errand: Errand) -> dict[str, Any]:
+    made: Run = load(folder.file(0))
+    plan = errand.plan
+    interval = None if plan is None else plan.accuracy_interval
+    return made.made_from | {
+        "planned_cost": None if plan is None else plan.planned_cost,
+        "expected_accuracy": None if plan is None else plan.expected_accuracy,
+        "accuracy_interval": None if interval is None else list(interval),
+    }
+
+
+def _summed_up(
+    errand: Errand, receipts: Sequence[Receipt], budget: Fraction, pool: Pool, made_from: dict[str, Any]
+) -> StoredRun:
+    plan, rows = errand.plan, errand.folder.rows
+    expected = sum(receipt.expected for receipt in receipts) / rows
+    if plan is not None and all(receipt.as_planned for receipt in receipts):
+        expected = plan.expected_accuracy
+    return StoredRun(
+        parts=errand.folder,
+        names=pool.names,
+        classes=pool.classes,
+        budget=from_text(str(budget)),
+        exact_spent=sum((Fraction(receipt.spent) for receipt in receipts), Fraction(0)),
+        usage={name: sum(receipt.usage[name] for receipt in receipts) for name in pool.names},
+        failures=sum(receipt.failures for receipt in receipts),
+        expected_accuracy=float(expected),
+        made_from=made_from,
+    )
+
+
+def _tidy(folder: PartFolder) -> None:
+    """What workers that died left behind: journals of blocks that are done, and half-written parts."""
+    for pattern in ("part-*.journal*", ".part-*.tmp"):
+        for leftover in folder.path.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def in_memory(stored: StoredRun, plan: Plan | StoredPlan | None) -> Run:
+    """The whole of a run that is kept in parts."""
+    blocks = [stored.block(number) for number in range(stored.n_blocks)]
+    starts = [stored.rows(number)[0] for number in range(stored.n_blocks)]
+    return Run(
+        ids=tuple(one for block in blocks for one in block.ids),
+        names=stored.names,
+        classes=stored.classes,
+        answers=np.concatenate([block.answers for block in blocks]),
+        probabilities=np.concatenate([block.probabilities for block in blocks]),
+        choice=np.concatenate([block.choice for block in blocks]),
+        cost=np.concatenate([block.cost for block in blocks]),
+        reason=np.concatenate([block.reason for block in blocks]),
+        failures={
+            start + row: why for start, block in zip(starts, blocks, strict=True) for row, why in block.failures.items()
+        },
+        budget=stored.budget,
+        expected_accuracy=stored.expected_accuracy,
+        exact_spent=stored.exact_spent,
+        made_from=stored.made_from,
+        plan=plan if isinstance(plan, Plan) else None,
+    )

@@ -1,0 +1,239 @@
+"""A run in blocks of queries, each a task that may be begun more than once and is paid once.
+
+A block has a journal of its own, which one process at a time can write. Whoever comes second waits, and then finds
+the answers, or goes on where the first one died: calls that nobody saw the end of are made again under the same key
+where they are charged once, and counted as spent and left alone where they are not. What a block may spend is fixed
+before it begins, and all blocks together may spend no more than the budget: no worker needs to hear of another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import BoolArray, FloatArray
+from occamroute._money import from_text, money
+from occamroute.errors import InvalidInputError
+from occamroute.execution.buying import buy_plan, open_for
+from occamroute.execution.questions import Questions
+from occamroute.execution.runs import Run
+from occamroute.execution.shops import Looked, Shop, Stages, Together, look, open_shop
+from occamroute.part_folders import PartFolder
+from occamroute.planning.plans import Plan
+from occamroute.planning.stored_plans import StoredPlan
+from occamroute.pool import Pool
+from occamroute.pool_files.reading import read_pool
+from occamroute.storage import load, save
+
+__all__ = ["Asked", "Errand", "Extracted", "PoolAt", "Receipt", "buy_block", "extract_block", "journal_of", "planned"]
+
+
+@dataclass(frozen=True, eq=False)
+class PoolAt:
+    """A pool to be used elsewhere: read there again from its file, or sent as it is."""
+
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    file: str | None = None
+    sent: Pool | None = None
+
+    @classmethod
+    def of(cls, pool: Pool, *, here: bool) -> PoolAt:
+        """The pool for tasks that run in this process, or in others."""
+        by_file = pool.file if not here else None
+        return cls(pool.names, pool.classes, by_file, None if by_file else pool)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The pool."""
+        if self.sent is not None:
+            return self.sent
+        return read_pool(str(self.file), classes=self.classes).select(self.names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Models that were loaded here are not sent along.
+        return {name: value for name, value in self.__dict__.items() if name != "pool"}
+
+
+@dataclass(frozen=True, eq=False)
+class Errand:
+    """What every task of a run needs: its queries, its pool, what to buy, and where answers are written.
+
+    A block may spend what its plan costs and what is ``added`` to that, exactly. ``features`` (N, d) were paid
+    elsewhere. ``stages`` hears of progress, in tasks of this process.
+    """
+
+    run: str
+    folder: PartFolder
+    pool: PoolAt
+    questions: Questions
+    plan: Plan | StoredPlan | None = None
+    added: tuple[Fraction, ...] = ()
+    share: int = 1
+    ledger: Any = None
+    features: Any = None
+    stages: Stages | None = None
+
+    def together(self, number: int) -> Together:
+        """What all processes call the purchases of a block."""
+        return Together(f"{self.run}-{number}", self.share)
+
+    def plan_of(self, number: int) -> Plan:
+        """The plan of one block."""
+        if isinstance(self.plan, StoredPlan):
+            return self.plan.block(number)
+        if self.plan is None:
+            raise InvalidInputError("there is no plan yet.")
+        return part_of(self.plan, *self.folder.span(number))
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What came of a block, in short: ``spent`` exactly, ``expected`` right answers."""
+
+    rows: int
+    spent: str
+    usage: dict[str, int]
+    failures: int
+    expected: float
+    as_planned: bool
+
+    @classmethod
+    def of(cls, run: Run) -> Receipt:
+        """The receipt of a run of one block."""
+        as_planned = run.made_from.get("expected_accuracy") == run.expected_accuracy
+        return cls(
+            rows=len(run),
+            spent=str(run.exact_spent),
+            usage=run.usage,
+            failures=len(run.failures),
+            expected=run.expected_accuracy * len(run),
+            as_planned=as_planned,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Extracted:
+    """The features (n, d) of a block's queries, for which of them they came, and what was spent on them exactly."""
+
+    features: FloatArray
+    there: BoolArray
+    spent: str
+
+
+def planned(plan: Plan, start: int, stop: int) -> Fraction:
+    """What consecutive queries of a plan cost, exactly, in the units of the whole: parts add up to it."""
+    units = plan.problem.units
+    table = plan.problem.unit_costs
+    chosen = table[0 if len(table) == 1 else np.arange(start, stop), plan.choice[start:stop]]
+    return (sum(map(int, chosen.tolist())) + units.overhead * (stop - start)) * units.size
+
+
+def part_of(plan: Plan, start: int, stop: int) -> Plan:
+    """Consecutive queries of a plan; their budget is what they cost."""
+    problem, rows = plan.problem, slice(start, stop)
+    amount = from_text(str(planned(plan, start, stop)))
+    cost = problem.cost if problem.cost.ndim == 1 else problem.cost[rows]
+    success = plan.success[rows]
+    return replace(
+        plan,
+        ids=plan.ids[rows],
+        choice=plan.choice[rows],
+        budget=amount,
+        planned_cost=float(amount),
+        expected_accuracy=float(np.clip(success.mean() + float(plan.made_from.get("correction", 0.0)), 0.0, 1.0)),
+        accuracy_interval=None,
+        success=success,
+        problem=replace(problem, value=problem.value[rows], cost=cost, budget=amount),
+    )
+
+
+def journal_of(part: Path) -> Path:
+    """Where the calls of a block are written down."""
+    return part.with_name(f"{part.name}.journal")
+
+
+def buy_block(errand: Errand, number: int) -> Receipt:
+    """Buy the answers of one block and write them down; what is there already is not bought again."""
+    part = _place_of(errand, number)
+    if not part.exists():
+        with _shop_for(errand, number) as (shop, looked, plan):
+            # Somebody else may have finished while this one waited for its turn.
+            if not part.exists():
+                features = None if errand.features is None else _rows_of(errand.features, *errand.folder.span(number))
+                save(buy_plan(shop, plan, looked, features), part)
+        _remove(journal_of(part))
+    return Receipt.of(load(part))
+
+
+@contextmanager
+def _shop_for(errand: Errand, number: int) -> Iterator[tuple[Shop, Looked, Plan]]:
+    plan = errand.plan_of(number)
+    shop, looked = open_for(
+        plan, errand.pool.pool, errand.questions.block(*errand.folder.span(number)), features=errand.features,
+        budget=money(plan.budget) + errand.added[number], journal=journal_of(errand.folder.file(number)),
+        ledger=errand.ledger,
+        stages=errand.stages, together=errand.together(number),
+    )  # fmt: skip
+    try:
+        yield shop, looked, plan
+    finally:
+        shop.buyer.close()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Features to be extracted for a block: whose, for how much at most, and what members cost on average."""
+
+    number: int
+    extractor: str
+    cap: Fraction
+    known: dict[str, float]
+
+
+def extract_block(errand: Errand, asked: Asked) -> Extracted:
+    """Buy the features of one block."""
+    number, extractor = asked.number, asked.extractor
+    part = _place_of(errand, number)
+    start, stop = errand.folder.span(number)
+    shop = open_shop(
+        errand.pool.pool, errand.questions.block(start, stop), ids=errand.questions.ids(start, stop),
+        budget=asked.cap, known=asked.known, seed=0, about={}, journal=journal_of(part), ledger=errand.ledger,
+        stages=errand.stages, together=errand.together(number),
+    )  # fmt: skip
+    try:
+        looked = Looked()
+        table = look(shop, looked, extractor)
+        return Extracted(table, looked.there, str(shop.buyer.purse.spent))
+    finally:
+        shop.buyer.close()
+
+
+def _place_of(errand: Errand, number: int) -> Path:
+    """Where a block's answers are written; every machine must see the same."""
+    part = errand.folder.file(number)
+    if not part.parent.is_dir():
+        raise InvalidInputError(
+            f"a worker does not see the folder {part.parent}: answers and journals must be on a disk that all see."
+        )
+    return part
+
+
+def _rows_of(features: Any, start: int, stop: int) -> Any:
+    if isinstance(features, dict):
+        return {name: table[start:stop] for name, table in features.items()}
+    return features[start:stop]
+
+
+def _remove(journal: Path) -> None:
+    """A journal whose answers are all written elsewhere, with what its database keeps beside it."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        Path(f"{os.fspath(journal)}{ending}").unlink(missing_ok=True)
