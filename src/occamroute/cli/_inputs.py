@@ -28,7 +28,10 @@ __all__ = [
 ProfilePath = Annotated[str, typer.Argument(help="A saved profile (.parquet), or the name of a shipped one: cifar10.")]
 Features = Annotated[
     str,
-    typer.Argument(help="The queries' features: .parquet, .csv or .npy. A column 'id' names the rows."),
+    typer.Argument(
+        help="The queries' features: .parquet, .csv or .npy, or a folder of Parquet files, which may be larger than "
+        "memory. A column 'id' names the rows."
+    ),
 ]
 Budget = Annotated[str, typer.Option(help="Total for all queries, in the unit of the costs, extraction included.")]
 PoolPath = Annotated[str, typer.Argument(help="The pool file, occamroute.toml.")]

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from occamroute.cli._folders import estimates_beside, kept_folder
 from occamroute.cli._inputs import Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
-from occamroute.cli._screen import chart, print_json, print_table, table
+from occamroute.cli._screen import chart, print_json, print_table, progress_bar, table
 
 __all__ = ["frontier"]
 
@@ -30,17 +31,22 @@ def frontier(
     """Show the highest expected accuracy at every budget (the plain mean of estimates, which is optimistic)."""
     from occamroute.charts.pictures import frontier_chart
     from occamroute.errors import InvalidInputError
-    from occamroute.storage import save, whole_file
+    from occamroute.storage import is_folder, save, whole_file
     from occamroute.tables import read_queries, write_csv
 
     suffix = None if out is None else Path(out).suffix.lower()
     if suffix not in (None, ".parquet", ".csv", ".svg"):
         raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
-    queries = read_queries(features)
-    estimate = estimated(
-        load_profile(profile), queries, estimator=estimator, extractor=extractor, seed=seed, engine=engine
-    )
-    front = estimate.frontier(penalty=penalty, seed=seed)
+    known = load_profile(profile)
+    if is_folder(features):
+        with kept_folder(out) as place, estimates_beside(
+            place, known, features, estimator=estimator, extractor=extractor, seed=seed, engine=engine
+        ) as stored, progress_bar("adding up steps") as progress:  # fmt: skip
+            front = stored.frontier(penalty=penalty, executor=engine, progress=progress)
+    else:
+        queries = read_queries(features)
+        estimate = estimated(known, queries, estimator=estimator, extractor=extractor, seed=seed, engine=engine)
+        front = estimate.frontier(penalty=penalty, seed=seed)
     shown = front.spread(points)
     if out is not None and suffix == ".svg":
         picture = frontier_chart(*front.spread(400).points())

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from occamroute.cli._folders import kept_folder, planned_folder
 from occamroute.cli._inputs import Budget, Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
     from occamroute.planning.plans import Plan
+    from occamroute.planning.stored_plans import StoredPlan
     from occamroute.profiles import Profile
 
 __all__ = ["plan"]
@@ -23,7 +25,10 @@ def plan(
     budget: Budget,
     out: Annotated[
         str | None,
-        typer.Option(help="Where to write the assignment: .parquet (with its certificate, for verify) or .csv."),
+        typer.Option(
+            help="Where to write the assignment: .parquet (with its certificate, for verify) or .csv; a folder for a "
+            "folder of queries."
+        ),
     ] = None,
     estimator: Annotated[
         str,
@@ -43,17 +48,27 @@ def plan(
     from occamroute._money import money_from_text
     from occamroute.errors import InvalidInputError
     from occamroute.planning.fitting import plan as plan_automatically
-    from occamroute.storage import save
+    from occamroute.storage import is_folder, save
     from occamroute.tables import read_queries, write_csv
 
     amount = money_from_text(budget)
+    if estimator == "auto" and (penalty or objective != "mean" or solver != "exact"):
+        raise InvalidInputError("auto chooses for itself: name an --estimator to set penalty, objective or solver.")
+    if is_folder(features):
+        if solver != "exact":
+            raise InvalidInputError(f"a folder of queries is planned by the exact solver, got --solver {solver}.")
+        with kept_folder(out) as place:
+            stored = planned_folder(
+                load_profile(profile), features, amount, place, estimator=estimator, extractor=extractor,
+                penalty=penalty, objective=objective, seed=seed, engine=engine,
+            )  # fmt: skip
+            print_json(stored.summary() | {"out": out}) if as_json else _show(stored, out)
+        return
     if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv"):
         raise InvalidInputError(f"--out must end in .parquet or .csv, got {out}.")
     known = load_profile(profile)
     queries = read_queries(features)
     if estimator == "auto":
-        if penalty or objective != "mean" or solver != "exact":
-            raise InvalidInputError("auto chooses for itself: name an --estimator to set penalty, objective or solver.")
         with progress_bar("choosing on held-out rows") as progress:
             made = plan_automatically(
                 known, _offered(known, queries.features, extractor), budget=amount, ids=queries.ids, seed=seed,
@@ -78,7 +93,7 @@ def _offered(known: Profile, features: object, extractor: str | None) -> object:
     return {name: table for name, table in features.items() if name in known.feature_sets} or features
 
 
-def _show(made: Plan, out: str | None) -> None:
+def _show(made: Plan | StoredPlan, out: str | None) -> None:
     counts = table("<classifier", "queries", "share")
     for name, count in made.usage.items():
         counts.add_row(name, f"{count:,}", f"{100 * count / len(made):.1f} %")

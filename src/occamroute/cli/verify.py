@@ -13,17 +13,20 @@ __all__ = ["verify"]
 
 
 def verify(
-    plan: Annotated[str, typer.Argument(help="A plan that `occamroute plan --out` wrote (.parquet).")],
+    plan: Annotated[
+        str, typer.Argument(help="A plan that `occamroute plan --out` wrote: .parquet, or a folder.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Recompute a plan's cost, value and bound from its problem, choice and price alone."""
     from occamroute.errors import StorageError
     from occamroute.planning.plans import Plan
     from occamroute.planning.plans import verify as check
+    from occamroute.planning.stored_plans import StoredPlan
     from occamroute.storage import load
 
     found = load(plan)
-    if not isinstance(found, Plan):
+    if not isinstance(found, Plan | StoredPlan):
         raise StorageError(plan, f"it holds a {type(found).__name__.lower()}, a plan is needed")
     check(found)
     if as_json:

@@ -17,14 +17,13 @@ from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.estimation.base import whole_number
 from occamroute.executors import Executor, opened
-from occamroute.folders import QueryFolder
 from occamroute.knapsack import Problem
 from occamroute.knapsack.problem import Terms
 from occamroute.knapsack.streamed import LargeProblem
 from occamroute.planning.candidates import Candidate, candidates, number_of_steps
 from occamroute.planning.choosing import Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
-from occamroute.planning.from_folders import named_out, offered_sets, plan_folder
+from occamroute.planning.from_folders import FolderMeant, folder_meant, named_out, plan_folder
 from occamroute.planning.held_out import Folds
 from occamroute.planning.members import Members
 from occamroute.planning.plans import Plan
@@ -34,6 +33,7 @@ from occamroute.profiles import Profile
 __all__ = ["Planner", "Progress", "fit", "plan"]
 
 Progress = Callable[[int, int], None]
+Source = str | os.PathLike[str] | Mapping[str, str] | Mapping[str, os.PathLike[str]]
 
 FEWEST_ROWS = 10
 
@@ -57,7 +57,7 @@ class Planner:
 
     @overload
     def plan(
-        self, features: str | os.PathLike[str], *, budget: Amount, costs: Any = None, ids: None = None,
+        self, features: Source, *, budget: Amount, costs: Any = None, ids: None = None,
         executor: str | Executor | None = None, out: str | os.PathLike[str], progress: Progress | None = None,
     ) -> StoredPlan: ...  # fmt: skip
 
@@ -85,9 +85,10 @@ class Planner:
         queries are worked on: "local", "ray", or an executor; the plan is the same. For a folder of Parquet files,
         which may be larger than memory, the plan is written to the folder ``out`` as it is decided.
         """
-        if isinstance(features, str | os.PathLike):
+        meant = folder_meant(features)
+        if meant is not None:
             with opened(executor) as workers:
-                return self._plan_folder(QueryFolder(features), budget, costs, named_out(out), workers, progress)
+                return self._plan_folder(meant, budget, costs, named_out(out), workers, progress)
         tables = _offered(self.profile, features)
         queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
         sets = _payable(self.profile, tuple(tables), budget, queries, costs)
@@ -99,14 +100,14 @@ class Planner:
 
     def _plan_folder(
         self,
-        folder: QueryFolder,
+        meant: FolderMeant,
         budget: Amount,
         costs: Any,
         out: str | os.PathLike[str],
         executor: Executor | None,
         progress: Progress | None,
     ) -> StoredPlan:
-        offered = offered_sets(self.profile, folder)
+        folder, offered = meant.folder, meant.sets(self.profile)
         choice = self._choose(money(budget) / len(folder), _payable(self.profile, offered, budget, len(folder), costs))
         return plan_folder(
             folder, self.profile, choice, self._members, made_from=self._made_from(choice), budget=budget, costs=costs,
@@ -227,7 +228,7 @@ def fit(
 
 @overload
 def plan(
-    profile: Profile, features: str | os.PathLike[str], *, budget: Amount, costs: Any = None, ids: None = None,
+    profile: Profile, features: Source, *, budget: Amount, costs: Any = None, ids: None = None,
     combine: bool = True, seed: int | np.random.Generator = 0, executor: str | Executor | None = None,
     progress: Progress | None = None, out: str | os.PathLike[str],
 ) -> StoredPlan: ...  # fmt: skip
@@ -256,13 +257,15 @@ def plan(
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
 
     ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer; or a folder of
-    Parquet files, larger than memory, whose plan is written to the folder ``out``. The rest is as in ``fit``.
+    Parquet files, larger than memory (or a mapping to it), whose plan is written to the folder ``out``. The rest is
+    as in ``fit``.
     """
     _require_profile(profile)
     money(budget)
-    if isinstance(features, str | os.PathLike):
+    meant = folder_meant(features)
+    if meant is not None:
         return _plan_of_folder(
-            profile, features, budget, out, costs=costs, ids=ids, combine=combine, seed=seed, executor=executor,
+            profile, features, meant, budget, out, costs=costs, ids=ids, combine=combine, seed=seed, executor=executor,
             progress=progress,
         )  # fmt: skip
     if callable(features):
@@ -279,20 +282,23 @@ def plan(
 
 
 def _plan_of_folder(
-    profile: Profile, source: str | os.PathLike[str], budget: Amount, out: str | os.PathLike[str] | None, *,
+    profile: Profile, features: Any, meant: FolderMeant, budget: Amount, out: str | os.PathLike[str] | None, *,
     costs: Any, ids: Any, combine: bool, seed: int | np.random.Generator, executor: str | Executor | None,
     progress: Progress | None,
 ) -> StoredPlan:  # fmt: skip
     if ids is not None:
         raise InvalidInputError("ids of queries in a folder are in its files, in a column 'id'.")
     place = named_out(out)
-    folder = QueryFolder(source)
-    _payable(profile, offered_sets(profile, folder), budget, len(folder), costs)
+    queries = len(meant.folder)
+    _payable(profile, meant.sets(profile), budget, queries, costs)
     with opened(executor) as workers:
         planner = fit(
-            profile, budgets=(), n_queries=len(folder), combine=combine, seed=seed, executor=workers, progress=progress
+            profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=workers, progress=progress
         )
-        return planner.plan(source, budget=budget, costs=costs, executor=workers, out=place, progress=progress)
+        made: StoredPlan = planner.plan(
+            features, budget=budget, costs=costs, executor=workers, out=place, progress=progress
+        )
+        return made
 
 
 def _require_profile(profile: Any) -> None:

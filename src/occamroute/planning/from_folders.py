@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from occamroute.planning.stored_estimates import Progress, StoredEstimate, featu
 from occamroute.planning.stored_plans import Expecting, StoredPlan, make_stored_plan
 from occamroute.profiles import Profile
 
-__all__ = ["estimate_folder", "named_out", "offered_sets", "plan_folder"]
+__all__ = ["FolderMeant", "estimate_folder", "folder_meant", "named_out", "plan_folder"]
 
 
 def estimate_folder(
@@ -74,22 +76,37 @@ def estimate_folder(
         )
 
 
+@dataclass(frozen=True)
+class FolderMeant:
+    """A folder of queries that somebody gave as features, and whose features they are if that was said."""
+
+    folder: QueryFolder
+    extractor: str | None
+
+    def sets(self, profile: Profile) -> tuple[str, ...]:
+        """The feature sets that the folder has and the profile knows; its only one where the files name none."""
+        sets = feature_sets_of(self.folder)
+        if sets is None or self.extractor is not None:
+            return (chosen_extractor(profile, self.extractor, sets or self.folder),)
+        known = tuple(name for name in sets if name in profile.feature_sets)
+        if not known:
+            raise UnknownNameError("extractor", next(iter(sets)), profile.feature_sets)
+        return known
+
+
+def folder_meant(features: Any) -> FolderMeant | None:
+    """The folder, where a path was given or a mapping from one extractor to a path."""
+    extractor = None
+    if isinstance(features, Mapping) and len(features) == 1:
+        extractor, features = next(iter(features.items()))
+    return FolderMeant(QueryFolder(features), extractor) if isinstance(features, str | os.PathLike) else None
+
+
 def named_out(out: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     """The folder to write to, which must be named."""
     if out is None:
         raise InvalidInputError("what is made for a folder of queries is kept in a folder: name one as out.")
     return out
-
-
-def offered_sets(profile: Profile, folder: QueryFolder, extractor: str | None = None) -> tuple[str, ...]:
-    """The feature sets that a folder has and the profile knows; its only one where the files name none."""
-    sets = feature_sets_of(folder)
-    if sets is None or extractor is not None:
-        return (chosen_extractor(profile, extractor, sets or folder),)
-    known = tuple(name for name in sets if name in profile.feature_sets)
-    if not known:
-        raise UnknownNameError("extractor", next(iter(sets)), profile.feature_sets)
-    return known
 
 
 def plan_folder(
