@@ -45,7 +45,7 @@ ONLY_IN = {
     "scipy": {"knapsack", "planning"},
     "apsw": {"ledger", "routing"},
     "psycopg": {"ledger"},
-    "ray": {"executors"},
+    "ray": {"executors", "serving"},
     "sqlite3": {"purchasing"},
     "threadpoolctl": {"executors"},
     "onnxruntime": {"adapters"},

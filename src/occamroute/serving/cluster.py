@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
-import os
+import io
+import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from occamroute._version import __version__
 from occamroute.datasets import DATASETS
@@ -34,8 +37,8 @@ NAME = "occamroute"
 ONGOING = LIMITS.in_flight + 1
 # Seconds that Serve waits beyond those in which a replica finishes what is under way, and how often it looks.
 GRACE, LOOK = 10.0, 0.5
-# Serve's own words go to its files: what it writes to the terminal by default is for those who build with it.
-QUIET = {"RAY_SERVE_LOG_TO_STDERR": "0"}
+# How often Serve asks a replica whether it is well, in seconds.
+CHECKED = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,10 @@ def build(arguments: Mapping[str, Any]) -> Any:
     """The application for ``serve run occamroute.serving.cluster:build`` or a configuration file of Serve.
 
     ``arguments`` are the options of ``occamroute serve`` by name: profile, ledger, pool, budget, window, arrivals,
-    state, host, extractor, combine, queries, seed and replicas.
+    state, host, extractor, combine, queries, seed and replicas. ``host`` is that of Serve's ``http_options``.
     """
     settings = settings_from(arguments)
+    _refuse_password(settings.ledger or "")
     return _application(settings, checked(settings).snapshot)
 
 
@@ -95,24 +99,29 @@ def run(settings: Settings, port: int, *, told: Callable[[str, Started], None] =
     """
     settings = _placed(settings)
     started = checked(settings)
-    with _told_to_stop() as stopped, _free_port(settings.host, port) as taken:
-        os.environ.update(QUIET)
+    # What Ray says goes to standard output: there it would be taken for the service's own words.
+    own_words = sys.stdout
+    with _told_to_stop() as stopped, _free_port(settings.host, port) as taken, redirect_stdout(sys.stderr):
         connection = connect(None, max(thread_count(), settings.replicas))
         try:
             check_ledger(settings.ledger, settings.replicas)  # now it is known how many machines there are
             with _deployed(settings, started, taken) as handle:
                 host = f"[{settings.host}]" if ":" in settings.host else settings.host
-                told(f"http://{host}:{taken}", started)
+                with redirect_stdout(own_words):
+                    told(f"http://{host}:{taken}", started)
                 stopped.wait()
                 _give_notice(handle, stopped)
         finally:
-            connection.leave()
+            with _unheard():
+                connection.leave()
 
 
 @contextmanager
 def _deployed(settings: Settings, started: Started, port: int) -> Iterator[Any]:
     """The application, answering; afterwards what is under way is finished, and nothing of Serve is left."""
     serve = the_serve()
+    # What Serve says besides is for those who build with it; its own files have everything.
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if serve.status().proxies:
         raise InvalidInputError(
             "Ray Serve runs on this cluster already: deploy occamroute.serving.cluster:build there, or stop it first."
@@ -123,11 +132,26 @@ def _deployed(settings: Settings, started: Started, port: int) -> Iterator[Any]:
             serve.start(http_options={"host": settings.host, "port": port})
             handle = serve.run(application, name=NAME)
         except RuntimeError as error:
-            raise ExecutorError("ray", f"Serve did not start ({str(error).strip().splitlines()[0]})") from None
+            raise ExecutorError("ray", f"Serve did not start ({_reason(serve, error)})") from None
         yield handle
         serve.delete(NAME)
     finally:
-        serve.shutdown()
+        with _unheard():
+            serve.shutdown()
+
+
+def _unheard() -> redirect_stdout[io.StringIO]:
+    """Ray tells everybody that parts of it are no longer there, which is what was wanted."""
+    return redirect_stdout(io.StringIO())
+
+
+def _reason(serve: Any, error: Exception) -> str:
+    """Why replicas do not start, in the last words of what Serve tells of them."""
+    application = serve.status().applications.get(NAME)
+    told = [] if application is None else [one.message for one in application.deployments.values()]
+    lines = [line for text in (str(error), *told) for line in text.splitlines() if line.strip()]
+    reasons = [line.partition("Error: ")[2] for line in lines if "Error: " in line] or lines[:1]
+    return str(reasons[-1]).strip().rstrip(".")
 
 
 def _application(settings: Settings, snapshot: Snapshot) -> Any:
@@ -137,6 +161,7 @@ def _application(settings: Settings, snapshot: Snapshot) -> Any:
         name=NAME,
         num_replicas=settings.replicas,
         max_ongoing_requests=ONGOING,
+        health_check_period_s=CHECKED,
         graceful_shutdown_timeout_s=LIMITS.patience + GRACE,
         graceful_shutdown_wait_loop_s=LOOK,
         logging_config={"enable_access_log": False},  # addresses of requests are nobody's business
@@ -171,6 +196,16 @@ def _free_port(host: str, port: int) -> Iterator[int]:
     with listening(host, port) as listener:
         found = int(listener.getsockname()[1])
     yield found
+
+
+def _refuse_password(ledger: str) -> None:
+    """Serve writes the arguments of an application into its logs."""
+    place = urlsplit(ledger)
+    if place.password or "password" in parse_qs(place.query):
+        raise InvalidInputError(
+            "the ledger's address must hold no password here, since Ray logs it: every machine can have it in "
+            "PGPASSWORD, or in a file .pgpass."
+        )
 
 
 def _placed(settings: Settings) -> Settings:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from occamroute._money import money_from_text
+from occamroute._optional import require
 from occamroute._version import __version__
 from occamroute.datasets import profile_at
 from occamroute.errors import ExecutorError, InvalidInputError
-from occamroute.executors.ray_connection import the_ray
+from occamroute.executors.ray_connection import connect, the_ray
 from occamroute.pool import Pool
 from occamroute.pool_files.reading import read_pool
 from occamroute.profiles import Profile
@@ -29,7 +31,6 @@ __all__ = ["LIMITS", "Replica", "Settings", "check_ledger", "the_serve"]
 OLDEST = (2, 60)
 LIMITS = Limits()
 LOG = "service.log"
-SHARED = ("postgresql", "postgres")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Replica:
                 "ray", f"a replica has occamroute {__version__}, and this is {version}: install the same everywhere"
             )
         serve = the_serve()
+        connect(None, None)  # it is there already: a cluster of several machines that asks for no token is refused
         context = serve.get_replica_context()
         check_ledger(settings.ledger, context.world_size)
         folder, number, self._lock = _own_folder(Path(settings.state))
@@ -131,9 +133,10 @@ def the_serve() -> Any:
     if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
         least = ".".join(map(str, OLDEST))
         raise ExecutorError("ray", f"Ray {ray.__version__} is too old to serve with, it must be {least} or newer")
-    from occamroute._optional import require
-
-    return require("ray.serve", extra="ray", what="a service with replicas")
+    with warnings.catch_warnings():
+        # Serve's own forms are declared as an older pydantic wanted it, which nobody here can help.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return require("ray.serve", extra="ray", what="a service with replicas")
 
 
 def check_ledger(address: str | None, replicas: int) -> None:
