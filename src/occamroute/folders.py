@@ -57,19 +57,19 @@ class QueryFolder:
             file = self.path / name
             opened = _open(file)
             metadata, own = opened.metadata, opened.schema_arrow.remove_metadata()
-            if schema is not None and not own.equals(schema):
+            if schema is not None and set(own.names) != set(schema.names):
                 raise StorageError(file, f"its columns are not those of {self.files[0]}")
-            schema = own
+            schema = own if schema is None else schema
             sizes += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             groups += [_Group(number, group) for group in range(metadata.num_row_groups)]
             facts = file.stat()
-            said.append((name.as_posix(), facts.st_size, facts.st_mtime_ns, metadata.num_rows))
+            said.append((name.as_posix(), facts.st_size, facts.st_mtime_ns, metadata.num_rows, str(own)))
         self.columns: tuple[str, ...] = tuple(schema.names)
         self._groups = tuple(groups)
         self._starts = (0, *accumulate(sizes))
         self.largest_group = max(sizes, default=0)
         # Content is not read for this: a file that was changed has another time.
-        self.fingerprint = blake2b(json.dumps([said, str(schema)]).encode(), digest_size=16).hexdigest()
+        self.fingerprint = blake2b(json.dumps(said).encode(), digest_size=16).hexdigest()
         if not len(self):
             raise StorageError(self.path, "its files hold no rows")
 
@@ -83,7 +83,8 @@ class QueryFolder:
         """Rows from ``start`` to ``stop`` as one Arrow table."""
         import pyarrow as pa
 
-        return pa.concat_tables([table for _, table in self.batches(start, stop, columns, max(1, stop - start))])
+        tables = [table for _, table in self.batches(start, stop, columns, max(1, stop - start))]
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def batches(self, start: int, stop: int, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Any]]:
         """The same in tables of at most ``rows`` rows, each with the number of its first."""

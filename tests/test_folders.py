@@ -1,0 +1,360 @@
+"""Queries in folders of Parquet files: the same plans as in memory, whatever the files look like and whatever fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import occamroute as oc
+from occamroute._money import exact
+from occamroute.folders import QueryFolder
+from occamroute.part_folders import PartFolder, part_rows_for
+from occamroute.planning.stored_estimates import StoredEstimate
+from occamroute.planning.stored_plans import StoredPlan
+
+ROWS = 9000  # three parts
+
+
+@pytest.fixture(scope="module")
+def known(cifar10: tuple[oc.Profile, oc.Profile]) -> oc.Profile:
+    return cifar10[0].take(np.arange(3000))
+
+
+@pytest.fixture(scope="module")
+def features(cifar10: tuple[oc.Profile, oc.Profile]) -> Any:
+    return np.asarray(cifar10[1].features)[:ROWS]
+
+
+@pytest.fixture(scope="module")
+def folder(features: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of odd lengths with small row groups, one of them in a folder within, and things that are no queries."""
+    place = tmp_path_factory.mktemp("queries")
+    (place / "more").mkdir()
+    for name, start, stop in (("a", 0, 1), ("b", 1, 4097), ("more/c", 4097, 5000), ("z", 5000, ROWS)):
+        table = pa.table({"id": [f"q{row}" for row in range(start, stop)], "features": listed(features[start:stop])})
+        pq.write_table(table, place / f"{name}.parquet", row_group_size=1000)
+    (place / "_SUCCESS").write_text("")
+    (place / ".hidden.parquet").write_text("no queries")
+    return place
+
+
+def listed(table: Any) -> Any:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(table).reshape(-1)), table.shape[1])
+
+
+def whole(profile: oc.Profile, share: float, rows: int = ROWS) -> float:
+    return float(share * profile.mean_costs.max() * rows)
+
+
+def choices(plan: StoredPlan) -> Any:
+    return np.concatenate([plan.block(number).choice for number in range(plan.n_blocks)])
+
+
+def assert_same(stored: StoredPlan, held: oc.Plan) -> None:
+    assert np.array_equal(choices(stored), held.choice)
+    assert sum((stored.block(number).ids for number in range(stored.n_blocks)), ()) == held.ids
+    for name in ("planned_cost", "price", "bound", "gap", "status", "usage", "budget"):
+        assert getattr(stored, name) == getattr(held, name), name
+    assert stored.expected_accuracy == pytest.approx(held.expected_accuracy, abs=1e-12)
+    assert stored.accuracy_interval == held.accuracy_interval
+    assert np.array_equal(stored.weights, held.weights)
+    oc.verify(stored)
+    oc.verify(oc.load(stored.path))
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "bagged", "mixture"])
+def test_the_same_as_in_memory(estimator: str, known: oc.Profile, features: Any, folder: Path, tmp_path: Path) -> None:
+    """Row for row, whatever the objective, the penalty and the budget."""
+    held = oc.estimate(known, features, estimator=estimator, ids=[f"q{row}" for row in range(ROWS)])
+    stored = oc.estimate(known, folder, estimator=estimator, out=tmp_path / "estimates")
+    assert (len(stored), stored.n_blocks) == (ROWS, 3)
+    assert np.array_equal(np.concatenate([stored.block(part).success for part in range(3)]), held.success)
+    cases: list[tuple[float, Any]] = [(0.1, {}), (0.3, {"penalty": 0.5}), (0.2, {"objective": "min"}), (2.0, {})]
+    for number, (share, options) in enumerate(cases):
+        plan = stored.plan(whole(known, share), out=tmp_path / f"plan-{number}", **options)
+        assert_same(plan, held.plan(whole(known, share), **options))
+        assert sum(exact(plan.block(part).budget) for part in range(3)) <= exact(plan.budget)
+    front, wanted = stored.frontier(penalty=0.5), held.frontier(penalty=0.5)
+    assert (front.budgets[0], front.budgets[-1]) == (wanted.budgets[0], wanted.budgets[-1])
+    assert front.accuracies[-1] == pytest.approx(wanted.accuracies[-1])
+    for budget in np.linspace(wanted.budgets[0], wanted.budgets[-1], 7):
+        # A bound, and a close one: points that it leaves out are steps of nearly the same slope.
+        assert wanted.bound(budget) - 1e-12 <= front.bound(budget) <= wanted.bound(budget) + 1e-5
+    with pytest.raises(oc.InvalidInputError, match="holds its points alone"):
+        front.plan(1.0)
+
+
+def test_chosen_on_held_out_rows(cifar10_small: Any, features: Any, folder: Path, tmp_path: Path) -> None:
+    """oc.plan chooses the same and expects the same; a mapping says whose features they are; a planner may be kept."""
+    profile = cifar10_small[0].take(np.arange(600))
+    ids = [f"q{row}" for row in range(ROWS)]
+    seen: list[tuple[int, int]] = []
+    for number, share in enumerate((0.05, 0.2)):
+        held = oc.plan(profile, features, budget=whole(profile, share), ids=ids)
+        source: Any = folder if number else {profile.extractor: folder}
+        stored = oc.plan(
+            profile, source, budget=whole(profile, share), out=tmp_path / f"plan-{number}",
+            progress=lambda done, total: seen.append((done, total)),
+        )  # fmt: skip
+        assert_same(stored, held)
+        assert stored.made_from | {"queries": ""} == held.made_from | {"queries": ""}
+        assert seen[-1][0] == seen[-1][1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan-0", "plan-1"]
+
+
+def test_columns_of_numbers_and_no_ids(known: oc.Profile, features: Any, tmp_path: Path) -> None:
+    """Rows without names are numbered; features may be columns of their own; one file will do."""
+    (tmp_path / "queries").mkdir()
+    columns: Any = {f"x{column}": features[:, column] for column in range(features.shape[1])}
+    pq.write_table(pa.table(columns), tmp_path / "queries" / "one.parquet")
+    held = oc.estimate(known, features, estimator="mixture")
+    for name in ("queries", "queries/one.parquet"):
+        stored = oc.estimate(known, tmp_path / name, estimator="mixture", out=tmp_path / f"out-{name[-3:]}")
+        assert_same(stored.plan(whole(known, 0.3), out=tmp_path / f"plan-{name[-3:]}"), held.plan(whole(known, 0.3)))
+
+
+def test_large_row_groups_are_gone_through_in_order(features: Any, tmp_path: Path) -> None:
+    """Any span of rows, in any batches, is what the files hold."""
+    for number, rows in enumerate((3000, 1, 2999)):
+        table = pa.table({"x": pa.array(np.arange(rows) + 3000 * min(number, 1) + max(0, number - 1))})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=3000)
+    found = QueryFolder(tmp_path)
+    for start, stop, rows in ((0, 6000, 700), (2999, 3002, 1), (2500, 5999, 10_000), (5999, 6000, 5)):
+        batches = list(found.batches(start, stop, ["x"], rows))
+        assert np.concatenate([np.asarray(table["x"]) for _, table in batches]).tolist() == list(range(start, stop))
+        assert [first for first, _ in batches] == [int(table["x"][0].as_py()) for _, table in batches]
+        assert max(table.num_rows for _, table in batches) <= rows
+    assert part_rows_for(100) == part_rows_for(200_000) == 4096
+    assert part_rows_for(10**9) == 65_536
+
+
+def test_what_was_done_is_not_done_again(
+    known: oc.Profile, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted, the same call makes the parts that are missing or broken; finished, it makes nothing."""
+    written: list[str] = []
+    write = PartFolder.write
+
+    def count(self: Any, number: int, *arguments: Any) -> None:
+        if len(written) == stop_after[0]:
+            raise KeyboardInterrupt
+        written.append(self.file(number).name)
+        write(self, number, *arguments)
+
+    stop_after = [1]
+    monkeypatch.setattr("occamroute.part_folders.PartFolder.write", count)
+    out = tmp_path / "estimates"
+    with pytest.raises(KeyboardInterrupt):
+        oc.estimate(known, folder, estimator="sampled", out=out)
+    with pytest.raises(oc.StorageError, match="is not finished: run the same command again"):
+        oc.load(out)
+    (out / "part-000002.parquet").write_bytes(b"cut off")
+    stop_after[0] = 100
+    oc.estimate(known, folder, estimator="sampled", out=out)
+    assert sorted(written) == ["part-000000.parquet", "part-000001.parquet", "part-000002.parquet"]
+    again = oc.estimate(known, folder, estimator="sampled", out=out)
+    assert len(written) == 3
+    first = again.plan(whole(known, 0.2), out=tmp_path / "plan")
+    assert len(written) == 6
+    assert choices(again.plan(whole(known, 0.2), out=tmp_path / "plan")).tolist() == choices(first).tolist()
+    assert len(written) == 6
+
+
+def test_another_job_into_the_same_folder_is_refused(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """What is there stays there."""
+    out = tmp_path / "estimates"
+    stored = oc.estimate(known, folder, estimator="mixture", out=out)
+    with pytest.raises(oc.InvalidInputError, match="holds an estimate of something else"):
+        oc.estimate(known, folder, estimator="sampled", out=out)
+    with pytest.raises(oc.InvalidInputError, match="holds an estimate of something else"):
+        stored.plan(whole(known, 0.5), out=out)
+    stored.plan(whole(known, 0.5), out=tmp_path / "plan")
+    with pytest.raises(oc.InvalidInputError, match="holds a plan of something else"):
+        stored.plan(whole(known, 0.6), out=tmp_path / "plan")
+    with pytest.raises(oc.InvalidInputError, match="it is not empty"):
+        stored.plan(whole(known, 0.6), out=tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(oc.InvalidInputError, match="it is a file"):
+        stored.plan(whole(known, 0.6), out=tmp_path / "file")
+    with pytest.raises(oc.BudgetTooSmallError):
+        stored.plan(0, out=tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(oc.InvalidInputError, match="name one as out"):
+        oc.plan(known, folder, budget=1.0)
+    assert isinstance(oc.load(out), StoredEstimate)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("cut", "cut off or damaged"),
+        ("nan", "finite"),
+        ("null id", "'id' holds nulls"),
+        ("columns", "its columns are not those of"),
+        ("width", "must have the profile's 10 columns, got 9"),
+        ("empty", "hold no rows"),
+        ("none", "holds no Parquet files"),
+    ],
+)
+def test_bad_files_get_one_sentence(
+    damage: str, sentence: str, known: oc.Profile, features: Any, tmp_path: Path
+) -> None:
+    table = pa.table({"id": ["a", "b"], "features": listed(features[:2])})
+    bad: Any = {
+        "nan": lambda: pa.table({"id": ["c"], "features": listed(np.full((1, 10), np.nan))}),
+        "null id": lambda: pa.table({"id": pa.array([None], pa.string()), "features": listed(features[:1])}),
+        "columns": lambda: pa.table({"id": ["c"], "other": listed(features[:1])}),
+    }
+    queries = tmp_path / "queries"
+    queries.mkdir()
+    if damage == "width":
+        table = pa.table({"id": ["a", "b"], "features": listed(features[:2, :9])})
+    if damage == "empty":
+        table = table.slice(0, 0)
+    if damage != "none":
+        pq.write_table(table, queries / "a.parquet")
+    if damage in bad:
+        pq.write_table(bad[damage](), queries / "b.parquet")
+    if damage == "cut":
+        content = (queries / "a.parquet").read_bytes()
+        (queries / "b.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(oc.OccamError, match=sentence) as caught:
+        oc.estimate(known, queries, estimator="sampled", out=tmp_path / "out")
+    assert str(caught.value).count("\n") == 0
+
+
+def test_a_changed_plan_does_not_verify(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Neither a choice, nor a value, nor what is said of the whole can be changed unnoticed."""
+    stored = oc.estimate(known, folder, estimator="sampled", out=tmp_path / "estimates")
+    made = stored.plan(whole(known, 0.2), out=tmp_path / "plan")
+    part, about = made.parts.file(1), made.path / "about.json"
+    content, said = part.read_bytes(), about.read_text()
+    table = pq.read_table(part)
+    dearest = pa.array([known.names[known.dearest]] * table.num_rows)
+    changed = [
+        table.set_column(table.column_names.index("classifier"), "classifier", dearest),
+        table.set_column(table.column_names.index("success"), "success", pa.array(np.ones(table.num_rows))),
+        table.set_column(
+            table.column_names.index(f"value:{known.names[0]}"), f"value:{known.names[0]}",
+            pa.array(np.ones(table.num_rows)),
+        ),
+    ]  # fmt: skip
+    for wrong in changed:
+        pq.write_table(wrong, part)
+        with pytest.raises(oc.CertificateError):
+            oc.verify(oc.load(made.path))
+    part.write_bytes(content)
+    for name, number in (("bound", 0.99), ("planned_cost", 1.0), ("price", 1e9), ("expected_accuracy", 0.99)):
+        about.write_text(json.dumps(json.loads(said) | {name: number}))
+        with pytest.raises(oc.CertificateError):
+            oc.verify(oc.load(made.path))
+    about.write_text(said)
+    oc.verify(oc.load(made.path))
+    part.unlink()
+    with pytest.raises(oc.StorageError, match="it is not there"):
+        oc.verify(oc.load(made.path))
+
+
+def test_memory_does_not_grow_with_queries(known: oc.Profile, tmp_path: Path) -> None:
+    """A plan for many queries holds a small share of their estimates at a time."""
+    rows = 600_000
+    (tmp_path / "queries").mkdir()
+    pq.write_table(pa.table({"id": pa.array(np.arange(rows))}), tmp_path / "queries" / "a.parquet")
+    mixture = known.select(known.names)
+    stored = oc.estimate(mixture, tmp_path / "queries", estimator=Constant(), out=tmp_path / "estimates")
+    tracemalloc.start()
+    made = stored.plan(whole(known, 0.2, rows), out=tmp_path / "plan")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.5 * rows * len(known.names) * 8
+    assert sum(made.usage.values()) == rows
+
+
+class Constant:
+    """Success rates for everybody, without a look at features."""
+
+    looks_at_features = False
+
+    def fit(self, features: Any, success: Any) -> Constant:
+        self.rates_ = np.asarray(success).mean(axis=0)
+        return self
+
+    def predict(self, features: Any) -> Any:
+        return np.tile(self.rates_, (len(features), 1))
+
+
+@pytest.fixture(scope="module")
+def profile_file(known: oc.Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("profile") / "profile.parquet"
+    oc.save(known, place)
+    return place
+
+
+def command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "occamroute", *map(str, words)]
+
+
+def test_the_story_from_the_command_line(
+    known: oc.Profile, features: Any, folder: Path, profile_file: Path, tmp_path: Path
+) -> None:
+    """Killed in the middle, run again, verified; the frontier; a plan that is only looked at leaves nothing behind."""
+    budget, out = str(whole(known, 0.2)), tmp_path / "plan"
+    words = command("plan", profile_file, folder, "--budget", budget, "--estimator", "sampled", "--out", out, "--json")
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    estimates = tmp_path / "plan.estimates"
+    deadline = time.monotonic() + 60.0
+    while not list(estimates.glob("part-*")) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    about = json.loads(done.stdout)
+    held = oc.estimate(known, features, estimator="sampled").plan(float(budget))
+    assert (about["usage"], about["planned_cost"], about["out"]) == (held.usage, held.planned_cost, str(out))
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+    assert "the certificate holds" in subprocess.run(command("verify", out), capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        command("frontier", profile_file, folder, "--estimator", "sampled", "--json"), capture_output=True, text=True
+    )
+    assert json.loads(shown.stdout)["n_queries"] == ROWS
+    looked = subprocess.run(
+        command("plan", profile_file, folder, "--budget", budget, "--estimator", "mixture"),
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert "expected accuracy" in looked.stdout
+    assert sorted(os.listdir(tmp_path)) == ["plan"]
+
+
+@pytest.fixture(scope="module")
+def ray_executor() -> Iterator[Any]:
+    from occamroute.executors.ray import RayExecutor
+
+    with RayExecutor(workers=2) as executor:
+        yield executor
+
+
+def test_ray_gives_the_same_plan(known: oc.Profile, folder: Path, tmp_path: Path, ray_executor: Any) -> None:
+    """Byte for byte the same parts, by two workers."""
+    for name, executor in (("local", None), ("ray", ray_executor)):
+        stored = oc.estimate(known, folder, estimator="sampled", out=tmp_path / name / "e", executor=executor)
+        made = stored.plan(whole(known, 0.2), out=tmp_path / name / "p", executor=executor)
+        oc.verify(made)
+    for kind in ("e", "p"):
+        files = sorted(os.listdir(tmp_path / "local" / kind))
+        assert files == sorted(os.listdir(tmp_path / "ray" / kind))
+        for file in files:
+            assert (tmp_path / "local" / kind / file).read_bytes() == (tmp_path / "ray" / kind / file).read_bytes()
+    assert len({done.process for done in ray_executor.history}) == 2
