@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from occamroute.pool import Answers, Measured, PerToken, Pool
     from occamroute.pool_files.reading import read_pool
     from occamroute.profiles import Profile, success
-    from occamroute.profiling import profile
+    from occamroute.profiling.measuring import profile
     from occamroute.routing.answering import Answerer
     from occamroute.routing.decisions import Decision
     from occamroute.routing.guides import Guide
@@ -181,7 +181,7 @@ _HOMES = {
     "load_dataset": "datasets",
     "open_ledger": "ledger",
     "plan": "planning.fitting",
-    "profile": "profiling",
+    "profile": "profiling.measuring",
     "read_pool": "pool_files.reading",
     "save": "storage",
     "solve": "knapsack",

@@ -37,7 +37,7 @@ def profile(
     from occamroute.data_files import read_data
     from occamroute.errors import InvalidInputError
     from occamroute.pool_files.reading import read_pool
-    from occamroute.profiling import profile as run_pool
+    from occamroute.profiling.measuring import profile as run_pool
     from occamroute.storage import save
 
     if Path(out).suffix.lower() != ".parquet":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._money import exact, from_text, money
-from occamroute.errors import InvalidInputError, StorageError
-from occamroute.execution.blocks import Errand, PoolAt, Receipt, buy_block, planned
+from occamroute.errors import InvalidInputError
+from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
 from occamroute.execution.questions import questions_of
 from occamroute.execution.runs import Run
@@ -28,10 +26,23 @@ from occamroute.part_folders import PartFolder, content_key
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
+from occamroute.pool_files.sending import PoolAt
+from occamroute.purchasing.call_names import lasting_name
 from occamroute.purchasing.terms import content_hash, price_list
 from occamroute.storage import load
 
-__all__ = ["ROWS", "added_to", "bought_in_blocks", "execute_in_blocks", "in_order", "run_name", "workplace"]
+__all__ = [
+    "NAME",
+    "ROWS",
+    "bought_in_blocks",
+    "execute_in_blocks",
+    "in_memory",
+    "in_order",
+    "planned_in_all",
+    "rows_of",
+    "side_by_side",
+    "workplace",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,9 +79,9 @@ def execute_in_blocks(
     with workplace(out, journal) as place, opened(executor) as workers:
         folder = PartFolder.begin(place, "run", content_key(facts), len(plan), rows)
         errand = Errand(
-            run=run_name(folder), folder=folder, pool=PoolAt.of(pool, here=workers is None), questions=questions,
-            plan=plan, added=added_to(plan, folder, features), share=side_by_side(workers), ledger=ledger,
-            features=features,
+            run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, here=workers is None),
+            questions=questions, plan=plan, added=_added(plan, folder, features), share=side_by_side(workers),
+            ledger=ledger, features=features,
         )  # fmt: skip
         stored = bought_in_blocks(errand, workers, budget_of(plan, features), pool, progress)
         return stored if out is not None else in_memory(stored, plan)
@@ -136,34 +147,24 @@ def workplace(out: Any, journal: Any) -> Iterator[Path]:
         yield Path(place)
 
 
-def run_name(folder: PartFolder) -> str:
-    """What the run is called by whoever works on it, now and after an interruption."""
-    place = folder.path / NAME
-    if not place.exists():
-        name = uuid.uuid4().hex
-        temporary = folder.path / f".{name}.tmp"
-        temporary.write_text(json.dumps({"run": name}), "utf-8")
-        with suppress(FileExistsError):  # another process was quicker: its name counts
-            os.link(temporary, place)
-        temporary.unlink()
-    try:
-        return str(json.loads(place.read_text("utf-8"))["run"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise StorageError(place, "it is damaged") from None
-
-
-def added_to(plan: Plan | StoredPlan, folder: PartFolder, features: Any) -> tuple[Fraction, ...]:
+def _added(plan: Plan | StoredPlan, folder: PartFolder, features: Any) -> tuple[Fraction, ...]:
     """What each block may spend beyond what its plan costs: its share of what the whole leaves over.
 
     All blocks together may spend the plan's budget, to the last digit, without features that are given.
     """
     paid = 0 if features is None else exact(plan.problem.overhead)
-    spare = (money(plan.budget) - _planned(plan)) / len(plan) - paid
+    spare = (money(plan.budget) - planned_in_all(plan)) / len(plan) - paid
+    return tuple(rows * spare for rows in rows_of(folder))
+
+
+def rows_of(folder: PartFolder) -> list[int]:
+    """How many queries each block has."""
     spans = [folder.span(number) for number in range(len(folder))]
-    return tuple((stop - start) * spare for start, stop in spans)
+    return [stop - start for start, stop in spans]
 
 
-def _planned(plan: Plan | StoredPlan) -> Fraction:
+def planned_in_all(plan: Plan | StoredPlan) -> Fraction:
+    """What a plan costs, exactly."""
     if isinstance(plan, Plan):
         return planned(plan, 0, len(plan))
     units = plan.problem.units

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import BoolArray, FloatArray
+from occamroute._arrays import FloatArray
 from occamroute._money import from_text, money
 from occamroute.errors import InvalidInputError
 from occamroute.execution.buying import buy_plan, open_for
@@ -29,38 +28,10 @@ from occamroute.execution.shops import Looked, Shop, Stages, Together, look, ope
 from occamroute.part_folders import PartFolder
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
-from occamroute.pool import Pool
-from occamroute.pool_files.reading import read_pool
-from occamroute.storage import load, save
+from occamroute.pool_files.sending import PoolAt
+from occamroute.storage import Parts, load, save, write
 
-__all__ = ["Asked", "Errand", "Extracted", "PoolAt", "Receipt", "buy_block", "extract_block", "journal_of", "planned"]
-
-
-@dataclass(frozen=True, eq=False)
-class PoolAt:
-    """A pool to be used elsewhere: read there again from its file, or sent as it is."""
-
-    names: tuple[str, ...]
-    classes: tuple[str, ...]
-    file: str | None = None
-    sent: Pool | None = None
-
-    @classmethod
-    def of(cls, pool: Pool, *, here: bool) -> PoolAt:
-        """The pool for tasks that run in this process, or in others."""
-        by_file = pool.file if not here else None
-        return cls(pool.names, pool.classes, by_file, None if by_file else pool)
-
-    @cached_property
-    def pool(self) -> Pool:
-        """The pool."""
-        if self.sent is not None:
-            return self.sent
-        return read_pool(str(self.file), classes=self.classes).select(self.names)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Models that were loaded here are not sent along.
-        return {name: value for name, value in self.__dict__.items() if name != "pool"}
+__all__ = ["Asked", "Errand", "Extracted", "Receipt", "buy_block", "extract_block", "journal_of", "planned"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +93,9 @@ class Receipt:
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """The features (n, d) of a block's queries, for which of them they came, and what was spent on them exactly."""
+    """The features (n, d) of a block's queries, where they are not written, and what was spent on them exactly."""
 
     features: FloatArray
-    there: BoolArray
     spent: str
 
 
@@ -191,17 +161,22 @@ def _shop_for(errand: Errand, number: int) -> Iterator[tuple[Shop, Looked, Plan]
 
 @dataclass(frozen=True)
 class Asked:
-    """Features to be extracted for a block: whose, for how much at most, and what members cost on average."""
+    """Features to be extracted for a block: whose, for how much at most, and what members cost on average.
+
+    Where none come, those of an ``average`` query (d,) stand in. With ``out`` they are written to that file.
+    """
 
     number: int
     extractor: str
     cap: Fraction
     known: dict[str, float]
+    average: FloatArray
+    out: Path | None = None
 
 
 def extract_block(errand: Errand, asked: Asked) -> Extracted:
     """Buy the features of one block."""
-    number, extractor = asked.number, asked.extractor
+    number = asked.number
     part = _place_of(errand, number)
     start, stop = errand.folder.span(number)
     shop = open_shop(
@@ -211,10 +186,25 @@ def extract_block(errand: Errand, asked: Asked) -> Extracted:
     )  # fmt: skip
     try:
         looked = Looked()
-        table = look(shop, looked, extractor)
-        return Extracted(table, looked.there, str(shop.buyer.purse.spent))
+        table = _filled(look(shop, looked, asked.extractor), looked, asked)
+        if asked.out is not None:
+            columns = {"id": np.array(shop.ids), f"features:{asked.extractor}": table}
+            write(Parts("features", columns, {}), asked.out)
+        return Extracted(table if asked.out is None else table[:0], str(shop.buyer.purse.spent))
     finally:
         shop.buyer.close()
+
+
+def _filled(table: FloatArray, looked: Looked, asked: Asked) -> FloatArray:
+    """Features; queries of which none came are looked at as the average one, and not believed when they are bought."""
+    if not looked.there.any():
+        return np.tile(asked.average, (len(table), 1))
+    if table.shape[1] != asked.average.size:
+        found, known = table.shape[1], asked.average.size
+        raise InvalidInputError(
+            f"features of {asked.extractor!r} must have the profile's {known} columns, got {found}."
+        )
+    return np.where(looked.there[:, None], table, asked.average)
 
 
 def _place_of(errand: Errand, number: int) -> Path:

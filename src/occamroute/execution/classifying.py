@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
+from occamroute.execution.block_classifying import classify_in_blocks
 from occamroute.execution.block_runs import execute_in_blocks
 from occamroute.execution.buying import budget_of, buy, buy_plan, open_for, within
 from occamroute.execution.runs import Run
@@ -33,6 +34,23 @@ __all__ = ["classify", "execute", "expected_costs", "fitted", "matching"]
 PLAN = "plan.parquet"
 
 
+@overload
+def classify(
+    pool: Pool, profile: Profile, queries: Any, *, budget: Amount, ids: Iterable[Any] | None = None,
+    combine: bool = True, seed: int | np.random.Generator = 0, journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None, executor: str | Executor | None = None, out: None = None, progress: Stages | None = None,
+) -> Run: ...  # fmt: skip
+
+
+@overload
+def classify(
+    pool: Pool, profile: Profile, queries: Any, *, budget: Amount, ids: Iterable[Any] | None = None,
+    combine: bool = True, seed: int | np.random.Generator = 0, journal: str | os.PathLike[str] | None = None,
+    ledger: Any = None, executor: str | Executor | None = None, out: str | os.PathLike[str],
+    progress: Stages | None = None,
+) -> StoredRun: ...  # fmt: skip
+
+
 def classify(
     pool: Pool,
     profile: Profile,
@@ -44,18 +62,36 @@ def classify(
     seed: int | np.random.Generator = 0,
     journal: str | os.PathLike[str] | None = None,
     ledger: Any = None,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
     progress: Stages | None = None,
-) -> Run:
+) -> Run | StoredRun:
     """Answers for new queries, as many right as the budget buys: extract, plan, buy, and plan again.
 
     Nothing is ever spent above ``budget`` (nor above the ``ledger``'s cap, if one is given): the most that a call can
     cost is set aside before it is made. With a ``journal`` (a path) everything is written as it comes, and the same
     call goes on where an interrupted one stopped: no answer that came is bought twice.
+
+    ``executor`` is where blocks of queries are worked on: "local", "ray", or an executor; ``journal`` is then a folder,
+    on a disk that all workers see. ``queries`` may be a folder of Parquet files, larger than memory. With ``out``, a
+    folder, answers are written there as they come, and the same call goes on where it stopped.
     """
     pool, profile = matching(pool, profile)
     number = seed_number(seed)
-    queries = checked_queries(queries)
     about = {"purpose": "classify", "profile": profile.fingerprint, "seed": str(number), "combine": str(combine)}
+    if in_blocks(queries, executor, out):
+
+        def planner_for(tariff: Tariff, rows: int, workers: Executor | None) -> Planner:
+            return fitted(
+                pool, profile, tariff, queries=rows, combine=combine, seed=number, executor=workers,
+                stages=progress or (lambda stage, done, total: None),
+            )  # fmt: skip
+
+        return classify_in_blocks(
+            pool, profile, queries, budget=money(budget), known=expected_costs(profile), fitted=planner_for,
+            facts=about, ids=ids, journal=journal, ledger=ledger, executor=executor, out=out, progress=progress,
+        )  # fmt: skip
+    queries = checked_queries(queries)
     shop = open_shop(
         pool, queries, ids=ids, budget=money(budget), known=expected_costs(profile), seed=number, about=about,
         journal=journal, ledger=ledger, stages=progress,
@@ -74,8 +110,24 @@ def classify(
         shop.buyer.close()
 
 
+@overload
 def execute(
-    plan: Plan,
+    plan: Plan | StoredPlan, pool: Pool, queries: Any, *, features: Any = None,
+    journal: str | os.PathLike[str] | None = None, ledger: Any = None, executor: str | Executor | None = None,
+    out: None = None, progress: Stages | None = None,
+) -> Run: ...  # fmt: skip
+
+
+@overload
+def execute(
+    plan: Plan | StoredPlan, pool: Pool, queries: Any, *, features: Any = None,
+    journal: str | os.PathLike[str] | None = None, ledger: Any = None, executor: str | Executor | None = None,
+    out: str | os.PathLike[str], progress: Stages | None = None,
+) -> StoredRun: ...  # fmt: skip
+
+
+def execute(
+    plan: Plan | StoredPlan,
     pool: Pool,
     queries: Any,
     *,
@@ -89,7 +141,8 @@ def execute(
     """Buys what a plan asks for, within its budget.
 
     Where the plan looks at features and none are given, they are extracted and paid first; ``features`` given were paid
-    already, and their cost is taken off the budget. The rest is as in ``classify``.
+    already, and their cost is taken off the budget. A plan in a folder goes with queries in a folder. The rest is as
+    in ``classify``.
     """
     if not isinstance(plan, Plan | StoredPlan):
         raise InvalidInputError(f"a plan is needed to execute, got {type(plan).__name__}.")
@@ -150,8 +203,9 @@ def expected_costs(profile: Profile) -> dict[str, float]:
 
 
 def fitted(
-    pool: Pool, profile: Profile, tariff: Tariff, *, queries: int, combine: bool, seed: int, stages: Stages
-) -> Planner:
+    pool: Pool, profile: Profile, tariff: Tariff, *, queries: int, combine: bool, seed: int, stages: Stages,
+    executor: Executor | None = None,
+) -> Planner:  # fmt: skip
     """Everything chosen on held-out rows; today's prices of extractors count."""
     sources = tariff.sources
     prices = {
@@ -162,7 +216,7 @@ def fitted(
     if prices:
         profile = replace(profile, extractor_cost={**profile.extraction_costs, **prices})
     return fit(
-        profile, budgets=(), n_queries=queries, combine=combine, seed=seed,
+        profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=executor,
         progress=lambda done, total: stages("choosing", done, total),
     )  # fmt: skip
 

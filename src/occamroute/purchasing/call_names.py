@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
 
 from occamroute._arrays import IntArray
+from occamroute.errors import StorageError
 from occamroute.purchasing.journal import Journal
 
-__all__ = ["CallNames"]
+__all__ = ["CallNames", "lasting_name"]
 
 
 class CallNames:
@@ -44,6 +50,21 @@ class CallNames:
         if not self._counted:
             return ""
         return f"{_digest(source, rows)}/{self._times.get((source, rows.tobytes()), 0) + step}"
+
+
+def lasting_name(place: Path) -> str:
+    """What a run is called by whoever works on it, now and after an interruption: drawn once, and kept in a file."""
+    if not place.exists():
+        name = uuid.uuid4().hex
+        temporary = place.with_name(f".{name}.tmp")
+        temporary.write_text(json.dumps({"run": name}), "utf-8")
+        with suppress(FileExistsError):  # another process was quicker: its name counts
+            os.link(temporary, place)
+        temporary.unlink()
+    try:
+        return str(json.loads(place.read_text("utf-8"))["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StorageError(place, "it is damaged") from None
 
 
 def _digest(source: str, rows: IntArray) -> str:

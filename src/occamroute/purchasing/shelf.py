@@ -58,6 +58,19 @@ class Stock:
             held[rows] = table[chosen]
         self.there[rows] = True
 
+    def take_in(self, part: Stock, first: int) -> None:
+        """Take in what is there for queries from ``first`` on."""
+        rows = slice(first, first + part.rows)
+        self.there[rows], self.costs[rows] = part.there, part.costs
+        self.failures.update({row + first: reason for row, reason in part.failures.items()})
+        self.batches += part.batches
+        for name in ("probabilities", "features"):
+            table = getattr(part, name)
+            if table is not None:
+                if getattr(self, name) is None:
+                    setattr(self, name, np.empty((self.rows, table.shape[1])))
+                getattr(self, name)[rows] = table
+
     def cost_of(self, rows: IntArray) -> float:
         """What the answers for these queries cost."""
         return math.fsum(self.costs[rows].tolist())

@@ -14,8 +14,10 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, exact, money
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
+from occamroute.executors import Executor, opened
 from occamroute.pool import Pool
 from occamroute.profiles import Profile, success
+from occamroute.profiling.blocks import answered_in_blocks, refuse_blocks, worst_cases
 from occamroute.purchasing.buyer import Bought, Buyer
 from occamroute.purchasing.journal import Journal
 from occamroute.purchasing.purse import Purse
@@ -44,6 +46,7 @@ def profile(
     budget: Amount | None = None,
     journal: str | os.PathLike[str] | None = None,
     ledger: Any = None,
+    executor: str | Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """What each classifier of the pool does on labelled queries, and what that costs.
@@ -52,7 +55,8 @@ def profile(
     or several; by default the pool's extractors and the three cheapest classifiers that hardly ever fail. A query on
     which a classifier fails counts as not answered rightly; one of which an extractor fails is left out; both are
     listed in ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written
-    as it comes, and a call with the same arguments goes on where an earlier one was interrupted.
+    as it comes, and a call with the same arguments goes on where an earlier one was interrupted. ``executor`` is where
+    blocks of queries are answered: "local", "ray", or an executor; a worker measures the seconds of its own calls.
     """
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"a pool is needed to profile, got {type(pool).__name__}.")
@@ -65,9 +69,7 @@ def profile(
     wished = _wished(pool, extractor)
     sources = sources_of(pool)
     wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
-    about = {"purpose": "profile", "queries": content_hash(queries), "labels": content_hash(truth)}
-    written = Journal(journal, about | {"price list": price_list(pool)})
-    purse = Purse(None if budget is None else money(budget), ledger=ledger, run=written.run)
+    cap = None if budget is None else money(budget)
     total, done = len(queries) * len(wanted), 0
 
     def tick(answers: int) -> None:
@@ -76,16 +78,35 @@ def profile(
         if progress is not None:
             progress(done, total)
 
-    reserve = _reserve(sources, queries) if budget is not None or ledger is not None else lambda name, rows: Fraction(0)
+    with opened(executor) as workers:
+        if workers is not None:
+            stocks, bought = answered_in_blocks(
+                pool, queries, wanted, workers, budget=cap, journal=journal, ledger=ledger, progress=tick
+            )
+        else:
+            about = {"purpose": "profile", "queries": content_hash(queries), "labels": content_hash(truth)}
+            refuse_blocks(journal)
+            written = Journal(journal, about | {"price list": price_list(pool)})
+            stocks, bought = _answered(sources, queries, wanted, written, cap=cap, ledger=ledger, tick=tick)
+    _require_answers(bought, stocks, cap)
+    return _made(pool, sources, stocks, bought, wished, truth, names, groups)
+
+
+def _answered(
+    sources: dict[str, Source], queries: Any, wanted: list[str], written: Journal, *, cap: Fraction | None, ledger: Any,
+    tick: Callable[[int], None],
+) -> tuple[dict[str, Stock], Bought]:  # fmt: skip
+    """All answers, bought by this process."""
+    purse = Purse(cap, ledger=ledger, run=written.run)
+    limited = cap is not None or ledger is not None
+    reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
     buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, progress=tick, careful=False)
     try:
-        everything = np.arange(len(queries))
-        bought = buyer.buy(dict.fromkeys(wanted, everything))
-        _require_answers(bought, buyer, wanted, purse)
-        stocks = {name: buyer.shelf[name] for name in wanted}
+        buyer.recover()
+        bought = buyer.buy(dict.fromkeys(wanted, np.arange(len(queries))))
+        return {name: buyer.shelf[name] for name in wanted}, bought
     finally:
         buyer.close()
-    return _made(pool, sources, stocks, bought, wished, truth, names, groups)
 
 
 def _names(members: Iterable[Any]) -> list[str]:
@@ -103,25 +124,14 @@ def _wished(pool: Pool, extractor: str | Iterable[str] | None) -> list[str] | No
     return wished or None
 
 
-def _reserve(sources: dict[str, Source], queries: Any) -> Callable[[str, IntArray], Fraction]:
-    """The most that calls can cost; nothing is known beforehand of what is measured by time."""
-    most = {name: source.most(queries) for name, source in sources.items()}
-
-    def reserve(name: str, rows: IntArray) -> Fraction:
-        amounts = most[name]
-        return Fraction(0) if amounts is None else sum((amounts[int(row)] for row in rows), Fraction(0))
-
-    return reserve
-
-
-def _require_answers(bought: Bought, buyer: Buyer, wanted: list[str], purse: Purse) -> None:
+def _require_answers(bought: Bought, stocks: dict[str, Stock], budget: Fraction | None) -> None:
     for name, reason in bought.down.items():
         raise UnavailableError(f"{name!r} gives no answers: {reason}")
     for name, rows in bought.unaffordable.items():
-        cap = "what the ledger has left" if purse.cap is None else f"the budget of {float(purse.cap):.12g}"
+        cap = "what the ledger has left" if budget is None else f"the budget of {float(budget):.12g}"
         raise InvalidInputError(f"{cap} for profiling is used up: {name!r} still has {rows.size} queries to answer.")
-    for name in wanted:
-        if not buyer.shelf[name].there.any():
+    for name, stock in stocks.items():
+        if not stock.there.any():
             reasons = bought.failures.get(name, {0: "no answer came"})
             raise InvalidInputError(f"{name!r} failed on every query: {next(iter(reasons.values())).rstrip('.')}.")
 

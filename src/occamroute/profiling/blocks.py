@@ -1,0 +1,148 @@
+"""Blocks of labelled queries, each a task: every classifier answers them, and each call is paid once.
+
+A block has a journal of its own beside the run's, which one process at a time can write: a task that is begun again
+goes on from it. Seconds are measured by the worker that makes the call.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occamroute._arrays import IntArray
+from occamroute.errors import InvalidInputError, JournalError
+from occamroute.executors import Executor
+from occamroute.pool import Pool
+from occamroute.pool_files.sending import PoolAt
+from occamroute.purchasing.buyer import Bought, Buyer
+from occamroute.purchasing.call_names import lasting_name
+from occamroute.purchasing.journal import waited_for
+from occamroute.purchasing.purse import Purse
+from occamroute.purchasing.shelf import Stock
+from occamroute.purchasing.sources import Source, sources_of
+from occamroute.purchasing.terms import content_hash, price_list
+
+__all__ = ["ROWS", "answered_in_blocks", "refuse_blocks", "worst_cases"]
+
+# Queries in a block: whole batches, so that blocks make the calls that one run would make.
+ROWS = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What every task needs: ``cap`` is what a query may cost on average, None for no limit."""
+
+    run: str
+    journal: str
+    pool: PoolAt
+    queries: Any
+    wanted: tuple[str, ...]
+    rows: int
+    share: int
+    cap: Fraction | None
+    ledger: Any
+
+    def place(self, number: int) -> Path:
+        """Where the calls of a block are written down."""
+        return Path(f"{self.journal}-block-{number:05d}")
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What a block came to: stocks by source, and what became of the rest."""
+
+    stocks: dict[str, Stock]
+    bought: Bought
+
+
+def answered_in_blocks(
+    pool: Pool, queries: Any, wanted: list[str], workers: Executor, *, budget: Fraction | None, journal: Any,
+    ledger: Any, progress: Callable[[int], None],
+) -> tuple[dict[str, Stock], Bought]:  # fmt: skip
+    """Stocks of all queries by source, and what became of the rest; ``progress`` hears how many answers came."""
+    with _beside(journal) as place:
+        survey = Survey(
+            run=lasting_name(Path(f"{place}-run.json")), journal=place, pool=PoolAt.of(pool, here=False),
+            queries=queries, wanted=tuple(wanted), rows=ROWS, share=max(1, int(getattr(workers, "at_once", 1))),
+            cap=None if budget is None else budget / len(queries), ledger=ledger,
+        )  # fmt: skip
+        stocks = {name: Stock(len(queries)) for name in wanted}
+        bought = Bought()
+        for number, answered in enumerate(workers.map(_answer_block, survey, range(-(-len(queries) // ROWS)))):
+            _add(stocks, bought, answered, number * ROWS)
+            progress(sum(stock.there.size for stock in answered.stocks.values()))
+            if bought.down or bought.unaffordable:
+                break  # there will be no profile
+    return stocks, bought
+
+
+@contextmanager
+def _beside(journal: Any) -> Iterator[str]:
+    if journal is not None:
+        place = Path(journal).absolute()
+        if not place.parent.is_dir():
+            raise InvalidInputError(f"cannot write {journal}: the folder {place.parent} does not exist.")
+        if place.exists():
+            raise JournalError(journal, "it was begun without an executor: go on without one, or name another")
+        yield str(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="occamroute-profile-") as folder:
+        yield f"{folder}/journal"
+
+
+def _answer_block(survey: Survey, number: int) -> Answered:
+    """Every answer to the queries of one block."""
+    queries = survey.queries[number * survey.rows : (number + 1) * survey.rows]
+    pool, place = survey.pool.pool, survey.place(number)
+    if not place.parent.is_dir():
+        raise InvalidInputError(f"a worker does not see the folder {place.parent}: journals must be where all do.")
+    sources = sources_of(pool, survey.share)
+    about = {"purpose": "profile", "queries": content_hash(queries), "price list": price_list(pool)}
+    written = waited_for(place, about, f"{survey.run}-{number}")
+    cap = None if survey.cap is None else survey.cap * len(queries)
+    purse = Purse(cap, ledger=survey.ledger, run=written.run)
+    limited = cap is not None or survey.ledger is not None
+    reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
+    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, careful=False, strict=True)
+    try:
+        buyer.recover()
+        bought = buyer.buy(dict.fromkeys(survey.wanted, np.arange(len(queries))))
+        return Answered({name: buyer.shelf[name] for name in survey.wanted}, bought)
+    finally:
+        buyer.close()
+
+
+def _add(stocks: dict[str, Stock], bought: Bought, answered: Answered, first: int) -> None:
+    """Put what a block came to where it belongs."""
+    for name, part in answered.stocks.items():
+        stocks[name].take_in(part, first)
+    for name, reasons in answered.bought.failures.items():
+        bought.failures.setdefault(name, {}).update({row + first: reason for row, reason in reasons.items()})
+    for there, new in ((bought.unaffordable, answered.bought.unaffordable), (bought.unasked, answered.bought.unasked)):
+        for name, rows in new.items():
+            there[name] = np.concatenate([there.get(name, np.empty(0, np.int64)), rows + first])
+    bought.down.update(answered.bought.down)
+
+
+def refuse_blocks(journal: Any) -> None:
+    """Raise where a journal was begun in blocks: what is paid there would be paid again."""
+    if journal is not None and list(Path(journal).absolute().parent.glob(f"{Path(journal).name}-block-*")):
+        raise JournalError(journal, "it was begun with an executor: go on with one, or name another")
+
+
+def worst_cases(sources: dict[str, Source], queries: Any) -> Callable[[str, IntArray], Fraction]:
+    """The most that calls can cost; nothing is known beforehand of what is measured by time."""
+    most = {name: source.most(queries) for name, source in sources.items()}
+
+    def reserve(name: str, rows: IntArray) -> Fraction:
+        amounts = most[name]
+        return Fraction(0) if amounts is None else sum((amounts[int(row)] for row in rows), Fraction(0))
+
+    return reserve
