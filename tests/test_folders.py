@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -342,8 +343,11 @@ def test_the_story_from_the_command_line(
 def ray_executor() -> Iterator[Any]:
     from occamroute.executors.ray import RayExecutor
 
-    with RayExecutor(workers=2) as executor:
-        yield executor
+    with pytest.MonkeyPatch.context() as patch:
+        # Its workers must find the estimators of this module.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        with RayExecutor(workers=2) as executor:
+            yield executor
 
 
 def test_ray_gives_the_same_plan(known: oc.Profile, folder: Path, tmp_path: Path, ray_executor: Any) -> None:
@@ -358,3 +362,33 @@ def test_ray_gives_the_same_plan(known: oc.Profile, folder: Path, tmp_path: Path
         for file in files:
             assert (tmp_path / "local" / kind / file).read_bytes() == (tmp_path / "ray" / kind / file).read_bytes()
     assert len({done.process for done in ray_executor.history}) == 2
+
+
+class Deadly(Constant):
+    """The worker that asks it first dies of it, twice."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def predict(self, features: Any) -> Any:
+        for number in range(2):
+            with contextlib.suppress(FileExistsError):
+                (self.place / f"killed-{number}").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().predict(features)
+
+
+def test_a_killed_worker_changes_nothing(
+    known: oc.Profile, folder: Path, tmp_path: Path, ray_executor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks are worked on again, and the plan is the one that nobody disturbed."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    monkeypatch.setattr("occamroute.planning.from_folders.sigma_of", lambda *about: np.zeros(len(known.names)))
+    stored = oc.estimate(known, folder, estimator=Deadly(marks), out=tmp_path / "e", executor=ray_executor)
+    assert sorted(os.listdir(marks)) == ["killed-0", "killed-1"]
+    made = stored.plan(whole(known, 0.2), out=tmp_path / "p", executor=ray_executor)
+    wanted = oc.estimate(known, folder, estimator=Constant(), out=tmp_path / "c").plan(
+        whole(known, 0.2), out=tmp_path / "q"
+    )
+    assert choices(made).tolist() == choices(wanted).tolist()
