@@ -18,6 +18,7 @@ The public names in the order of the pipeline::
     compare → Report                        against every baseline, on queries whose success is known
     doctor → Checkup                        what looks wrong with a profile, and what to do about it
     save, load                              profiles, plans, frontiers and reports as Parquet files
+    StoredEstimate, StoredPlan              the same for folders of queries larger than memory
 
 Importing starts nothing: each name is loaded at its first use.
 """
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from occamroute.planning.fitting import Planner, fit, plan
     from occamroute.planning.frontiers import Frontier
     from occamroute.planning.plans import Plan, verify
+    from occamroute.planning.stored_estimates import StoredEstimate
+    from occamroute.planning.stored_plans import StoredPlan
     from occamroute.pool import Answers, Measured, PerToken, Pool
     from occamroute.pool_files.reading import read_pool
     from occamroute.profiles import Profile, success
@@ -122,6 +125,8 @@ __all__ = [
     "Solution",
     "SolverError",
     "StorageError",
+    "StoredEstimate",
+    "StoredPlan",
     "UnavailableError",
     "UnknownNameError",
     "__version__",
@@ -170,6 +175,8 @@ _HOMES = {
     "Run": "execution.runs",
     "SampledNeighbors": "estimation",
     "Solution": "knapsack",
+    "StoredEstimate": "planning.stored_estimates",
+    "StoredPlan": "planning.stored_plans",
     "classifier": "adapters",
     "classify": "execution.classifying",
     "compare": "evaluation.comparing",
