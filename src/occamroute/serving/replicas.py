@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,9 @@ class Replica:
         _log_to(folder / LOG)
         self.name, self._tag = f"{socket.gethostname()}-{number}", str(context.replica_tag)
         self._serve, self._peers = serve, serve.get_deployment_handle(context.deployment, context.app_name)
-        self._service = service_from(*settings.read(), settings.options(state=folder, guide=Guide(**guide)))
+        # The ledger was begun when the application was built: whoever changed its cap since then is right.
+        begun = replace(settings, budget=None, window=None)
+        self._service = service_from(*settings.read(), begun.options(state=folder, guide=Guide(**guide)))
         self._app = create_app(self._service)
 
     def __serve_build_asgi_app__(self) -> Peers:
