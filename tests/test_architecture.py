@@ -55,9 +55,10 @@ ONLY_IN = {
     "sentence_transformers": {"adapters"},
     "skops": {"adapters"},
     "timm": {"adapters"},
-    "torch": {"adapters", "recipes"},
+    "torch": {"adapters", "neighbors", "recipes"},
     "torchvision": {"adapters"},
     "transformers": {"adapters"},
+    "triton": {"neighbors"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

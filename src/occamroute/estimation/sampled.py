@@ -20,7 +20,8 @@ class SampledNeighbors:
     ``sample_size`` is by default the pool divided by ``n_samples``. Samples are disjoint consecutive slices in
     row order when ``n_samples × sample_size`` fits the pool; with a ``seed``, slices of the shuffled rows. When
     it does not fit, or with ``independent``, each sample is drawn on its own, without replacement. Rows tied at
-    the nearest distance in a sample share its weight.
+    the nearest distance in a sample share its weight. ``device`` is "cpu", "cuda", or None for a GPU where there is
+    one and the queries are many; estimates have the same bits on both.
     """
 
     looks_at_features = True
@@ -34,6 +35,7 @@ class SampledNeighbors:
         independent: bool = False,
         seed: int | None = None,
         threads: int | None = None,
+        device: str | None = None,
     ) -> None:
         self.n_samples = n_samples
         self.sample_size = sample_size
@@ -41,12 +43,14 @@ class SampledNeighbors:
         self.independent = independent
         self.seed = seed
         self.threads = threads
+        self.device = device
 
     def fit(self, features: Any, success: Any) -> SampledNeighbors:
         """Draw the samples from ``features`` (n, d) and ``success`` (n, M)."""
         rows = feature_matrix(features)
         self.values_ = success_matrix(success)
-        self.index_ = GroupIndex(rows, self._samples(rows.shape[0]), metric=self.metric, threads=self.threads)
+        samples = self._samples(rows.shape[0])
+        self.index_ = GroupIndex(rows, samples, metric=self.metric, threads=self.threads, device=self.device)
         return self
 
     def _samples(self, pool: int) -> IntArray:
@@ -71,6 +75,7 @@ class SampledNeighbors:
             independent=self.independent,
             seed=self.seed,
             threads=self.threads,
+            device=self.device,
         )
 
     def predict(self, features: Any) -> FloatArray:

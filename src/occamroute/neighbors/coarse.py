@@ -17,14 +17,14 @@ from occamroute.executors.local import over_blocks
 from occamroute.neighbors.metrics import L1, L2, LINF
 from occamroute.neighbors.sweep import LANES, STEP, multiply, sweep
 
-__all__ = ["Coarse", "Columns", "Floats", "Piece", "Prepared"]
+__all__ = ["FAR", "ROUNDING", "TINY", "Coarse", "Columns", "Floats", "Piece", "Prepared"]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Piece: TypeAlias = slice | npt.NDArray[np.int64]
 
-_ROUNDING = 1.01 * 2.0**-24  # of one float32 operation, second-order terms included
-_TINY = 2.0**-125  # what one operation may lose to underflow
-_FAR = 2.0**50  # a query this far out is not pictured at all: every row is checked in float64
+ROUNDING = 1.01 * 2.0**-24  # of one float32 operation, second-order terms included
+TINY = 2.0**-125  # what one operation may lose to underflow
+FAR = 2.0**50  # a query this far out is not pictured at all: every row is checked in float64
 _PLAIN = 2.0**20  # rows between 1 / this and this need no scaling
 _NEVER = np.float32(3e38)  # a coordinate of the padding, farther than anything
 _DIRECT_L2 = 16  # up to this width squares are summed directly, which loses no digits to cancellation
@@ -111,7 +111,7 @@ class Coarse:
     def margin(self) -> tuple[float, bool, float]:
         """The part of the margin that is common to all queries: ``scale``, ``squared``, ``stretch``."""
         # The rounding of the terms and of their sum; a product's is not relative, and is in ``shift``.
-        relative = 0.0 if self.product else (self.coordinates + 8) * _ROUNDING
+        relative = 0.0 if self.product else (self.coordinates + 8) * ROUNDING
         return self.scale, self.metric == L2, 1.0 + 1e-12 + relative
 
     def picture(self, rows: FloatArray) -> Floats:
@@ -152,23 +152,26 @@ class Coarse:
         """Queries (B, d) with their picture and their margins."""
         exact = queries.astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
-            far = np.abs((exact - self.center) * self.scale).max(axis=1) > _FAR
+            far = np.abs((exact - self.center) * self.scale).max(axis=1) > FAR
         if far.any():
             queries = np.where(far[:, np.newaxis], self.center, exact)
         picture = self.picture(queries)
         norms = _norms(picture, self.metric)
         # By the triangle inequality, what rounding the picture may have done to the distance.
         rounded = self.norm + (norms if queries.dtype != np.float32 or self.shifted else 0.0)
-        slack = np.where(far, np.inf, _ROUNDING * rounded + self.width * _TINY)
-        shift = np.full(len(exact), self.height * _TINY)
+        slack = np.where(far, np.inf, ROUNDING * rounded + self.width * TINY)
+        shift = np.full(len(exact), self.height * TINY)
         full = np.zeros((len(exact), self.height), dtype=np.float32)
         full[:, : self.width] = picture
         if self.product:
             full[:, self.width] = 1.0
             full[:, self.width + 1] = norms**2
-            shift += (self.height + 8) * _ROUNDING * (norms + self.norm) ** 2
-        unit = _inverse_power(np.maximum(np.abs(exact).max(axis=1), self.largest))
-        return Prepared(exact, full, self._order(picture), unit, slack, shift)
+            shift += (self.height + 8) * ROUNDING * (norms + self.norm) ** 2
+        return Prepared(exact, full, self._order(picture), self.unit(exact), slack, shift)
+
+    def unit(self, exact: FloatArray) -> FloatArray:
+        """For each of the queries (B, d) a power of two that keeps squares within range."""
+        return _inverse_power(np.maximum(np.abs(exact).max(axis=1), self.largest))
 
     def bounds(self, prepared: Prepared, columns: Columns, *, out: Floats) -> None:
         """Lower bounds, up to the margin, of pieces (K, ...) to out (K, B, S)."""

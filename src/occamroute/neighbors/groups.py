@@ -13,7 +13,8 @@ from occamroute._arrays import FloatArray, IntArray, feature_matrix
 from occamroute._compiled import kernel
 from occamroute.executors.local import over_blocks
 from occamroute.neighbors.coarse import Coarse, Columns, Piece, Prepared
-from occamroute.neighbors.inputs import frozen, groups_of, queries_of, values_of
+from occamroute.neighbors.gpu import Device
+from occamroute.neighbors.inputs import device_of, frozen, groups_of, queries_of, values_of
 from occamroute.neighbors.metrics import distance_within, limit_of, metric_code
 from occamroute.neighbors.sweep import chunk_count, least_of_chunks
 
@@ -46,7 +47,8 @@ class GroupIndex:
     """Finds the nearest row in each group, exactly.
 
     ``rows`` (n, d) are shared with the caller and must not change; ``groups`` (K, s) holds row numbers, and
-    a row may be in several groups.
+    a row may be in several groups. ``device`` is "cpu", "cuda", or None for a GPU where there is one and the
+    searches are large enough to be worth it; answers have the same bits on both.
 
     >>> index = GroupIndex([[0.0], [1.0], [4.0], [6.0]], [[0, 1], [2, 3]])
     >>> index.search([[5.0]]).rows.tolist()
@@ -55,9 +57,12 @@ class GroupIndex:
     [[0.75]]
     """
 
-    def __init__(self, rows: Any, groups: Any, *, metric: str = "linf", threads: int | None = None) -> None:
+    def __init__(
+        self, rows: Any, groups: Any, *, metric: str = "linf", threads: int | None = None, device: str | None = None
+    ) -> None:
         self.metric = metric
         self.threads = threads
+        self.device = device_of(device)
         code = metric_code(metric)
         self._rows = feature_matrix(rows, "rows")
         self._groups = groups_of(groups, len(self._rows))
@@ -66,7 +71,8 @@ class GroupIndex:
         group_bytes = 4 * size * self._coarse.height
         keep = count * group_bytes <= max(_KEPT, self._rows.nbytes)
         self._portion = count if keep else max(1, _KEPT // group_bytes)
-        self._kept = self._columns(0) if keep else None
+        self._gpu = Device(self._rows, self._groups, self._coarse, device=self.device, threads=threads)
+        self._kept = self._columns(0) if keep and self.device != "cuda" else None
 
     def search(self, queries: Any) -> Nearest:
         """The nearest row of each group for each of the queries (Q, d)."""
@@ -78,7 +84,7 @@ class GroupIndex:
             distances[here], numbers[here], ties[here] = near.distances, near.rows, near.ties
 
         nothing = frozen(np.empty((len(self._rows), 0)))
-        self._run(queries, nothing, np.empty((len(queries), 0)), keep)
+        self._run(queries, nothing, np.empty((len(queries), 0)), keep, every=True)
         return Nearest(distances, numbers, ties)
 
     def average(self, queries: Any, values: Any) -> Averages:
@@ -91,7 +97,7 @@ class GroupIndex:
         def keep(here: tuple[slice, slice], near: Nearest) -> None:
             distance[here[0]] = np.minimum(distance[here[0]], near.distances.min(axis=1))
 
-        self._run(queries, values, sums, keep)
+        self._run(queries, values, sums, keep, every=False)
         return Averages(sums / len(self._groups), distance)
 
     def _columns(self, first: int) -> Columns:
@@ -105,8 +111,19 @@ class GroupIndex:
         values: FloatArray,
         sums: FloatArray,
         keep: Callable[[tuple[slice, slice], Nearest], None],
+        *,
+        every: bool,
     ) -> None:
-        """Give what is found to ``keep``, a block at a time, and add the groups' means to ``sums``."""
+        """Give what is found to ``keep``, a block at a time, and add the groups' means to ``sums``.
+
+        Without ``every``, only distances to a query's nearest row of all are needed.
+        """
+
+        def keep_found(here: tuple[slice, slice], found: tuple[Any, Any, Any]) -> None:
+            keep(here, Nearest(*found))
+
+        if self._gpu.run(queries, values, sums, keep_found, every=every):
+            return
         for first in range(0, len(self._groups), self._portion):
             columns = self._kept or self._columns(first)
             groups = self._groups[first : first + self._portion]

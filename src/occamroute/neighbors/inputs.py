@@ -10,7 +10,16 @@ import numpy.typing as npt
 from occamroute._arrays import FloatArray, feature_matrix
 from occamroute.errors import InvalidInputError
 
-__all__ = ["excluded_of", "frozen", "groups_of", "neighbor_count", "queries_of", "values_of", "weights_of"]
+__all__ = [
+    "device_of",
+    "excluded_of",
+    "frozen",
+    "groups_of",
+    "neighbor_count",
+    "queries_of",
+    "values_of",
+    "weights_of",
+]
 
 
 def frozen(array: npt.NDArray[Any], dtype: type = np.float64) -> npt.NDArray[Any]:
@@ -18,6 +27,13 @@ def frozen(array: npt.NDArray[Any], dtype: type = np.float64) -> npt.NDArray[Any
     view: npt.NDArray[Any] = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view
+
+
+def device_of(device: Any) -> str | None:
+    """The name of a device, or None for the one that suits."""
+    if device not in (None, "cpu", "cuda"):
+        raise InvalidInputError(f"device must be None, 'cpu' or 'cuda', got {device!r}.")
+    return None if device is None else str(device)
 
 
 def queries_of(queries: Any, width: int) -> FloatArray:

@@ -1,0 +1,250 @@
+"""What a GPU finds has the processor's bits; here its kernels run in Triton's interpreter, which needs no GPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# Triton looks at this when it is imported.
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import pytest
+import torch
+from test_neighbors_answers import KINDS, make
+
+import occamroute as oc
+from occamroute.neighbors import METRICS, GroupIndex, gpu, gpu_groups
+from occamroute.neighbors.gpu_groups import DeviceGroups
+from occamroute.neighbors.gpu_margins import Margins
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Go to torch's processor where a GPU is asked for; the numbers of pairs that float32 could not settle."""
+    unsettled: list[int] = []
+    fetched = DeviceGroups._fetched
+
+    def counted(self: Any, *given: Any) -> Any:
+        found = fetched(self, *given)
+        unsettled.append(int((found.listed >= 0).sum()))
+        return found
+
+    monkeypatch.setattr(DeviceGroups, "_fetched", counted)
+    monkeypatch.setattr(gpu, "_WHERE", "cpu")
+    monkeypatch.setattr(gpu, "_require_device", lambda: None)
+    monkeypatch.setattr(gpu, "_device_is_there", lambda: True)
+    monkeypatch.setattr(gpu, "_room", lambda: 1 << 30)
+    return unsettled
+
+
+def answers(index: GroupIndex, queries: Any, rows: int) -> list[Any]:
+    near = index.search(queries)
+    average = index.average(queries, np.random.default_rng(5).random((rows, 3)))
+    return [near.distances, near.rows, near.ties, average.means, average.distance]
+
+
+def check(rows: Any, queries: Any, groups: Any, metric: str) -> GroupIndex:
+    """Compare all answers, bit by bit."""
+    wanted = answers(GroupIndex(rows, groups, metric=metric, device="cpu"), queries, len(rows))
+    index = GroupIndex(rows, groups, metric=metric, device="cuda")
+    for one, other in zip(answers(index, queries, len(rows)), wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return index
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits(kind: str, metric: str) -> None:
+    """Whatever the data, with ties, duplicates and numbers of all sizes."""
+    dtype = ("float32", "float64")[(KINDS.index(kind) + METRICS.index(metric)) % 2]
+    rng = np.random.default_rng(KINDS.index(kind))
+    rows, queries = make(kind, rng, 60, 7, dtype)
+    check(rows, queries[:5], rng.integers(0, 60, size=(3, 40)), metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_closer_than_float32_can_tell(metric: str, device: list[int]) -> None:
+    """Rows that differ in the tenth digit are settled in float64, and only they."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(64, 9))
+    rows[32:] = rows[:32] + 1e-10 * rng.normal(size=(32, 9))
+    check(rows, rows[:4] + 0.01, np.arange(64)[np.newaxis], metric)
+    assert device[0] == 4
+    device.clear()
+    check(rows, rows[:4] + 0.01, np.arange(64).reshape(2, 32), metric)
+    assert device[0] == 0
+
+
+def test_the_margin_is_needed(device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, float32 would name wrong rows: the comparison above is able to fail."""
+    monkeypatch.setattr(Margins, "limits", lambda self, best, slack: best - 1.0)
+    rows = 1.0 + np.random.default_rng(1).normal(size=(64, 9)) * 1e-9
+    with pytest.raises(AssertionError):
+        check(rows, rows[:8] + 1e-9, np.arange(64)[np.newaxis], "l1")
+    assert device[0] == 0
+
+
+@pytest.mark.usefixtures("device")
+def test_blocks_portions_and_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries in blocks, groups in portions, and a group that several programs share change nothing."""
+    monkeypatch.setattr(gpu_groups, "_COORDINATES", 12)
+    monkeypatch.setattr(gpu, "_room", lambda: 4 * 1536 * 4)
+    rng = np.random.default_rng(2)
+    rows, queries = np.round(rng.normal(size=(1300, 3)), 2), np.round(rng.normal(size=(7, 3)), 1)
+    index = check(rows, queries, rng.integers(0, 1300, size=(2, 1300)), "linf")
+    there = index._gpu._groups_there
+    assert there is not None
+    assert there._portion == 1
+    assert there._tiles == 3
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_more_candidates_than_are_listed(metric: str, device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of such groups are looked at, in the processor's order."""
+    monkeypatch.setattr(gpu_groups, "_MANY", 3)
+    monkeypatch.setattr(gpu_groups, "_MASK", 100)
+    rng = np.random.default_rng(3)
+    rows, queries = make("duplicates", rng, 50, 4, "float32")
+    check(rows, queries[:4], rng.integers(0, 50, size=(2, 45)), metric)
+    assert device[0] == 8
+
+
+@pytest.mark.usefixtures("device")
+def test_rows_that_float32_does_not_hold() -> None:
+    """Numbers that begin to lose digits in float64 itself are left to the processor."""
+    rows, queries = make("denormal", np.random.default_rng(4), 40, 4, "float64")
+    assert check(rows, queries[:3], np.arange(40).reshape(2, 20), "l2")._gpu._groups_there is None
+
+
+ROWS, QUERIES = make("quantised", np.random.default_rng(6), 40, 4, "float32")
+GROUPS = np.arange(40).reshape(2, 20)
+
+
+def test_large_jobs_go_to_the_device(device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """None stays on the processor until an index has been asked enough, and for calls that are too small to send."""
+    monkeypatch.setattr(gpu, "_WORTH_SENDING", 2 * 160)
+    monkeypatch.setattr(gpu, "_WORTH_STARTING", 5 * 160)
+    index = GroupIndex(ROWS, GROUPS)
+    searches = []
+    for count in (3, 2, 1, 2):
+        index.search(QUERIES[:count])
+        searches.append(len(device))
+    assert searches == [0, 1, 1, 2]
+    everything = GroupIndex(ROWS, GROUPS, device="cpu")
+    everything.search(QUERIES)
+    assert len(device) == 2
+
+
+def test_a_copy_finds_its_own_device(device: list[int]) -> None:
+    """Copies and pickles take the rows along, and nothing of the device."""
+    index = GroupIndex(ROWS, GROUPS, device="cuda")
+    wanted = index.search(QUERIES)
+    for another in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):  # noqa: S301  # made here
+        assert another._gpu._groups_there is None
+        np.testing.assert_array_equal(another.search(QUERIES).rows, wanted.rows)
+    assert len(device) == 3
+
+
+@pytest.mark.usefixtures("device")
+def test_a_device_that_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory the processor does it all; who asked for the device is told."""
+    wanted = answers(GroupIndex(ROWS, GROUPS, device="cpu"), QUERIES, 40)
+
+    def full(self: Any, queries: Any, values: Any, sums: Any, *_: Any, **__: Any) -> None:
+        sums += 1.0  # some of the groups were done
+        raise torch.cuda.OutOfMemoryError("full")
+
+    monkeypatch.setattr(DeviceGroups, "run", full)
+    monkeypatch.setattr(gpu, "_WORTH_SENDING", 0)
+    monkeypatch.setattr(gpu, "_WORTH_STARTING", 0)
+    average = GroupIndex(ROWS, GROUPS).average(QUERIES, np.random.default_rng(5).random((40, 3)))
+    np.testing.assert_array_equal(average.means, wanted[3])
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        GroupIndex(ROWS, GROUPS, device="cuda").search(QUERIES)
+    monkeypatch.setattr(gpu, "_room", lambda: 100)
+    np.testing.assert_array_equal(GroupIndex(ROWS, GROUPS).search(QUERIES).rows, wanted[1])
+    with pytest.raises(oc.InvalidInputError, match="groups must fit the memory of the device one by one, got 20 rows"):
+        GroupIndex(ROWS, GROUPS, device="cuda").search(QUERIES)
+
+
+def test_the_estimator(device: list[int]) -> None:
+    """The paper's estimator takes a device, and so does what is shrunk from it."""
+    success = np.random.default_rng(7).integers(0, 2, size=(40, 3))
+    plain = oc.SampledNeighbors(4, device="cpu").fit(ROWS, success).predict_with_distance(QUERIES)
+    estimator = oc.SampledNeighbors(4, device="cuda")
+    for one, other in zip(estimator.fit(ROWS, success).predict_with_distance(QUERIES), plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(device) == 1
+    assert estimator.shrunk(0.5).device == "cuda"
+    assert repr(estimator) == "SampledNeighbors(n_samples=4, sample_size=None, metric='linf')"
+
+
+def test_no_device() -> None:
+    """A device that is not there, or not known, is refused in one sentence."""
+    with pytest.raises(oc.InvalidInputError) as refused:
+        GroupIndex(ROWS, GROUPS, device="tpu")
+    assert str(refused.value) == "device must be None, 'cpu' or 'cuda', got 'tpu'."
+    with pytest.raises(oc.InvalidInputError) as refused:
+        oc.SampledNeighbors(4, device="cuda").fit(ROWS, np.ones((40, 1)))
+    assert str(refused.value) == "device must be None or 'cpu' here, as torch finds no CUDA device, got 'cuda'."
+
+
+def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch or Triton, who asked for the device is told what to install; others are not troubled."""
+    monkeypatch.setattr(gpu, "_WORTH_SENDING", 0)
+    monkeypatch.setattr(gpu, "_WORTH_STARTING", 0)
+    for missing in ("triton", "torch"):
+        monkeypatch.setitem(sys.modules, missing, None)
+        with pytest.raises(oc.MissingExtraError, match=r"device 'cuda' needs .* pip install 'occamroute\[torch\]'"):
+            GroupIndex(ROWS, GROUPS, device="cuda")
+        assert GroupIndex(ROWS, GROUPS).search(QUERIES).rows.shape == (12, 2)
+
+
+def run_python(script: str, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**kept, **environment}, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def test_torch_is_not_imported_in_vain() -> None:
+    """A large job on a machine that has no driver of a GPU does not pay for torch."""
+    script = """
+import sys
+from occamroute.neighbors import GroupIndex, gpu
+gpu._WORTH_SENDING = gpu._WORTH_STARTING = 0
+gpu._DRIVERS = ("/dev/nothing",)
+GroupIndex([[0.0], [1.0]], [[0, 1]]).search([[0.2]])
+print("torch" in sys.modules)
+"""
+    assert run_python(script) == "False\n"
+
+
+def test_the_kernels_compile(tmp_path: Path) -> None:
+    """The interpreter takes more than the compiler does, which needs no GPU to make code for one."""
+    script = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from occamroute.neighbors.gpu_kernels import kernels
+
+ready = kernels()
+types = {"position": "*i32", "pairs": "*i64", "mask": "*u8"}
+types |= dict.fromkeys(("queries", "rows", "best", "second", "limits"), "*fp32")
+types |= dict.fromkeys(("count", "groups", "size", "height", "tiles", "tiles_each"), "i32")
+for metric in (1, 2, 3):
+    constants = {"metric": metric, "query_tile": 8, "row_tile": 512, "step": 2}
+    for kernel in (ready.nearest_two, ready.within):
+        signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+        source = ASTSource(kernel, signature, constants)
+        print("cubin" in triton.compile(source, target=GPUTarget("cuda", 90, 32), options=ready.options).asm)
+"""
+    assert run_python(script, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 6
