@@ -22,15 +22,17 @@ from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
 
 __all__ = ["PartFolder", "content_key", "named_column", "part_rows_for", "positions_in"]
 
-# A part has so many rows at most, and at least so many.
+# A part has so many rows at most, and at least so many; where rows are wide, so many numbers at most.
 MOST_ROWS, FEWEST_ROWS = 1 << 16, 1 << 12
+MOST_NUMBERS = 1 << 22
 PARTS = 64
 
 
-def part_rows_for(rows: int) -> int:
+def part_rows_for(rows: int, columns: int = 1) -> int:
     """How many rows a part has: some dozens of parts, so that they can be shared out, none of them large."""
     wanted = -(-rows // (PARTS * FEWEST_ROWS)) * FEWEST_ROWS
-    return min(MOST_ROWS, max(FEWEST_ROWS, wanted))
+    most = MOST_NUMBERS // columns // FEWEST_ROWS * FEWEST_ROWS
+    return max(FEWEST_ROWS, min(MOST_ROWS, most, wanted))
 
 
 def content_key(facts: Any) -> str:

@@ -16,7 +16,7 @@ from occamroute._money import Amount
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation import make_estimator
-from occamroute.executors import Executor, make_executor, opened
+from occamroute.executors import Executor, opened
 from occamroute.folders import QueryFolder
 from occamroute.knapsack.streamed import LargeProblem
 from occamroute.planning.choosing import Choice
@@ -71,7 +71,7 @@ def estimate_folder(
             },
             knobs=knobs,
             out=place,
-            executor=workers or make_executor(),
+            executor=workers,
             progress=progress,
         )
 
@@ -127,7 +127,6 @@ def plan_folder(
     """The plan for the queries of a folder, from what was chosen; its estimates are kept beside it until it is made."""
     candidate = choice.candidate
     own_costs, overhead = charged(profile, candidate.extractor, costs, len(folder))
-    workers = executor or make_executor()
     beside = Path(f"{os.fspath(out).rstrip('/')}.estimates")
     stack = members.stack(profile, candidate)
     steps = _two_halves(progress)
@@ -143,13 +142,13 @@ def plan_folder(
         made_from={**made_from, "estimator": repr(stack)},
         knobs=None,
         out=beside,
-        executor=workers,
+        executor=executor,
         progress=steps[0],
     )
     problem = LargeProblem(own_costs, budget, len(folder), overhead=overhead)
     knobs = {"objective": "mean", "penalty": float(choice.penalty), "solver": "exact", "plan_seed": seed}
     made = make_stored_plan(
-        estimate.blocks(choice.penalty, workers), problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting
+        estimate.blocks(choice.penalty, executor), problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting
     )
     shutil.rmtree(beside)
     return made

@@ -21,7 +21,7 @@ from occamroute.storage import Parts
 if TYPE_CHECKING:
     from occamroute.planning.stored_plans import StoredPlan
 
-__all__ = ["Plan", "make_plan", "verify"]
+__all__ = ["Plan", "make_plan", "plan_card", "verify"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,17 +64,7 @@ class Plan:
         return f"Plan({len(self)} queries, {cost}, expected accuracy {self.expected_accuracy:.4f}, gap {self.gap:.1e})"
 
     def _repr_html_(self) -> str:
-        promised = percent(self.expected_accuracy, self.accuracy_interval)
-        facts = [
-            ("queries", f"{len(self):,}"),
-            ("cost", f"{brief(self.planned_cost)} of {brief(float(self.budget))}"),
-            ("expected accuracy (90 %)", promised),
-            ("gap to the optimum", f"{self.gap:.1e}"),
-        ]
-        note = (
-            "" if self.accuracy_interval else "The mean of chosen estimates is optimistic; no interval is known for it."
-        )
-        return card("Plan", facts, usage_chart(self.usage, len(self)), note=note)
+        return plan_card(self)
 
     @property
     def usage(self) -> dict[str, int]:
@@ -157,6 +147,18 @@ class Plan:
             status=str(about["status"]),
             **{name: float(about[name]) for name in NUMBERS},
         )
+
+
+def plan_card(plan: Plan | StoredPlan) -> str:
+    """A plan in a notebook."""
+    facts = [
+        ("queries", f"{len(plan):,}"),
+        ("cost", f"{brief(plan.planned_cost)} of {brief(float(plan.budget))}"),
+        ("expected accuracy (90 %)", percent(plan.expected_accuracy, plan.accuracy_interval)),
+        ("gap to the optimum", f"{plan.gap:.1e}"),
+    ]
+    note = "" if plan.accuracy_interval else "The mean of chosen estimates is optimistic; no interval is known for it."
+    return card("Plan", facts, usage_chart(plan.usage, len(plan)), note=note)
 
 
 NUMBERS = ("planned_cost", "expected_accuracy", "value", "bound", "gap", "price", "mean_bound")

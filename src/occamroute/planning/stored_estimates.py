@@ -14,12 +14,13 @@ import numpy as np
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, from_text
 from occamroute.errors import InvalidInputError, StorageError, UnknownNameError
-from occamroute.executors import Executor, make_executor
+from occamroute.executors import Executor, opened
+from occamroute.executors.local import LocalExecutor, thread_count
 from occamroute.folders import QueryFolder
 from occamroute.knapsack import Objective
 from occamroute.knapsack.passes import Rules
 from occamroute.knapsack.streamed import LargeProblem, state
-from occamroute.part_folders import PartFolder, content_key, part_rows_for
+from occamroute.part_folders import MOST_NUMBERS, MOST_ROWS, PartFolder, content_key, part_rows_for
 from occamroute.planning.estimates import Estimate, checked_penalty, predicted
 from occamroute.planning.frontiers import Frontier
 from occamroute.planning.stored_frontiers import frontier_of
@@ -33,6 +34,9 @@ Progress = Callable[[int, int], None]
 PREFIX = "success:"
 # Bytes of features that are looked at together; a worker needs a few times as much.
 AT_ONCE = 1 << 24
+# What the threads of this process may need for blocks under way, and how often each of its numbers is there.
+MEMORY = 1 << 30
+COPIES, FEATURE_COPIES = 8, 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,27 +128,38 @@ class StoredEstimate:
         """
         problem = LargeProblem(self.costs, budget, len(self), objective, self.overhead)
         problem.require()
-        blocks = self.blocks(penalty, make_executor(executor))
         knobs = {
             "objective": problem.objective,
             "penalty": float(penalty),
             "solver": "exact",
             "plan_seed": seed_number(seed),
         }
-        return make_stored_plan(blocks, problem, out=out, knobs=knobs, progress=progress)
+        with opened(executor) as workers:
+            blocks = self.blocks(penalty, workers)
+            return make_stored_plan(blocks, problem, out=out, knobs=knobs, progress=progress)
 
     def frontier(
         self, *, penalty: float = 0.0, executor: str | Executor | None = None, progress: Progress | None = None
     ) -> Frontier:
         """The highest expected accuracy at every budget at once, at some thousands of supported points."""
-        blocks = self.blocks(penalty, make_executor(executor), progress)
-        problem = state(LargeProblem(self.costs, 0, len(self), overhead=self.overhead), blocks)
-        return frontier_of(problem, Rules(problem.extra, problem.stepped, 0), blocks, blocks.taken_off)
+        with opened(executor) as workers:
+            blocks = self.blocks(penalty, workers, progress)
+            problem = state(LargeProblem(self.costs, 0, len(self), overhead=self.overhead), blocks)
+            return frontier_of(problem, Rules(problem.extra, problem.stepped, 0), blocks, blocks.taken_off)
 
-    def blocks(self, penalty: float, executor: Executor, progress: Progress | None = None) -> StoredBlocks:
+    def blocks(self, penalty: float, executor: Executor | None, progress: Progress | None = None) -> StoredBlocks:
         """The penalised estimates, to be looked at in passes."""
         number = checked_penalty(penalty)
+        executor = within_memory(executor, len(self.names))
         return StoredBlocks(self, number * self.sigma if number else None, executor, progress)
+
+
+def within_memory(executor: Executor | None, columns: int) -> Executor:
+    """The executor, or threads of this process: as many as have room for their blocks of that many columns."""
+    if executor is not None:
+        return executor
+    block = COPIES * 8 * min(MOST_NUMBERS, MOST_ROWS * columns) + FEATURE_COPIES * AT_ONCE
+    return LocalExecutor(max(1, min(thread_count(), MEMORY // block)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,13 +216,17 @@ def store_estimate(
     made_from: dict[str, Any],
     knobs: Any,
     out: str | os.PathLike[str],
-    executor: Executor,
+    executor: Executor | None,
     progress: Progress | None = None,
+    columns: list[str] | None = None,
 ) -> StoredEstimate:
-    """The estimates of a fitted estimator for all queries of a folder; ``knobs`` are all that it was made with."""
+    """The estimates of a fitted estimator for all queries of a folder; ``knobs`` are all that it was made with.
+
+    It looks at the extractor's features, or at the ``columns`` named.
+    """
     if costs.ndim != 1:
         raise InvalidInputError("queries in a folder have one cost for each classifier, got costs by query.")
-    rows, part_rows = len(folder), part_rows_for(len(folder))
+    rows, part_rows = len(folder), part_rows_for(len(folder), len(names))
     about = {
         "names": list(names),
         "costs": costs.tolist(),
@@ -217,8 +236,9 @@ def store_estimate(
     }
     parts = PartFolder.begin(out, "estimate", content_key([about, rows, part_rows, knobs]), rows, part_rows)
     if parts.finished is None:
-        shared = _Estimating(folder, _columns_of(folder, extractor), width, estimator, names, parts)
-        _estimate_all(shared, executor, progress)
+        looked_at = _columns_of(folder, extractor) if columns is None else columns
+        shared = _Estimating(folder, looked_at, width, estimator, names, parts)
+        _estimate_all(shared, within_memory(executor, len(names)), progress)
         parts.finish(about)
     return StoredEstimate.from_folder(out)
 

@@ -21,7 +21,7 @@ from occamroute.knapsack.passes import Decision, Rules, decide, sums_of
 from occamroute.knapsack.problem import relative_gap
 from occamroute.knapsack.streamed import LargeProblem, Streamed, solve_streamed, state
 from occamroute.part_folders import PartFolder, content_key, named_column, positions_in
-from occamroute.planning.plans import NUMBERS, Plan
+from occamroute.planning.plans import NUMBERS, Plan, plan_card
 
 if TYPE_CHECKING:
     from occamroute.planning.stored_estimates import StoredBlocks, StoredEstimate
@@ -115,6 +115,9 @@ class StoredPlan:
         cost = f"cost {self.planned_cost:.6g} of {float(self.budget):.6g}"
         accuracy = f"expected accuracy {self.expected_accuracy:.4f}"
         return f"StoredPlan({str(self.path)!r}, {len(self)} queries, {cost}, {accuracy}, gap {self.gap:.1e})"
+
+    def _repr_html_(self) -> str:
+        return plan_card(self)
 
     @property
     def path(self) -> Path:
