@@ -13,6 +13,9 @@ import pytest
 
 import occamroute as oc
 
+# A Ray that is started here asks for this token; without it, Ray writes one into the home folder, where test processes
+# that begin at the same time would overwrite each other's.
+os.environ.setdefault("RAY_AUTH_TOKEN", uuid4().hex)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -38,7 +39,8 @@ PoolPath = Annotated[str, typer.Argument(help="The pool file, occamroute.toml.")
 DataPath = Annotated[
     str,
     typer.Argument(
-        help="The queries: .csv, .tsv, .jsonl (or .gz of these), .parquet, .npz, .npy, or a folder of images."
+        help="The queries: .csv, .tsv, .jsonl (or .gz of these), .parquet, .npz, .npy, or a folder of images; to buy "
+        "answers for, also a folder of Parquet files, which may be larger than memory."
     ),
 ]
 QueryColumn = Annotated[
@@ -47,9 +49,21 @@ QueryColumn = Annotated[
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels; by default label, class or target.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
+
+
+def _quiet_engine(engine: str) -> str:
+    """Ray tells of dead workers on the standard output, where the JSON documents are: it is asked to say nothing."""
+    if engine == "ray":
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    return engine
+
+
 Engine = Annotated[
     Literal["local", "ray"],
-    typer.Option(help="Where the work is done: on this machine's threads, or on Ray's workers (RAY_ADDRESS)."),
+    typer.Option(
+        callback=_quiet_engine,
+        help="Where the work is done: on this machine's threads, or on Ray's workers (RAY_ADDRESS).",
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ the tasks themselves, and what a dead worker leaves undone is done again exactly
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import traceback
 import weakref
@@ -89,6 +90,8 @@ class RayExecutor:
         with _sendable("the task, or what it works with,"):
             # The task goes along, so that a worker unpacks both once. In a list Ray leaves the reference as it is.
             sent = [ray.put((task, shared))]
+        # On this machine workers may import whatever this process may; elsewhere it must be installed.
+        terms = (__version__, connection.foreign, () if connection.foreign else tuple(sys.path))
         waiting: deque[Any] = deque()
         try:
             most = connection.most_at_once()
@@ -97,7 +100,8 @@ class RayExecutor:
                     yield self._finished(ray, waiting)
                     most = connection.most_at_once() if number % most == 0 else most  # a cluster may grow
                 with _sendable("an item"):
-                    waiting.append(run.remote(sent, number, item, __version__, connection.foreign))
+                    packed = ray.cloudpickle.dumps(item)
+                    waiting.append(run.remote(terms, sent, number, packed))
             while waiting:
                 yield self._finished(ray, waiting)
         finally:
@@ -118,7 +122,7 @@ class RayExecutor:
         try:
             done, well, packed = ray.get(waiting[0])
         except ray.exceptions.RayTaskError as error:
-            raise _not_started(error.cause if error.cause is not None else error) from None
+            raise _not_begun(error.cause if error.cause is not None else error) from None
         except ray.exceptions.RayError as error:
             raise ExecutorError("ray", _lost(error, ray.exceptions, self.retries)) from None
         waiting.popleft()
@@ -150,14 +154,14 @@ def _lost(error: Exception, kinds: Any, retries: int) -> str:
     return str(error).strip().splitlines()[0].rstrip(".")
 
 
-def _not_started(cause: Exception) -> Exception:
-    """What was wrong before the task itself began: the worker could not unpack what was sent."""
-    reason = str(cause).strip().splitlines()
-    lines = [line.strip() for line in reason if "Error" in line] or reason
+def _not_begun(error: Exception) -> ExecutorError:
+    """What was wrong before the task itself began: the worker could not import or unpack what was sent."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    reason = next((line for line in reversed(lines) if "Error: " in line), lines[0])
     return ExecutorError(
         "ray",
-        f"a worker could not begin ({lines[-1].rstrip('.')}): occamroute {__version__}, and what your own objects "
-        "need, must be installed on every machine of the cluster",
+        f"a worker could not begin ({reason.rstrip('.')}): occamroute {__version__}, and what your own objects are "
+        "made of, must be installed on every machine of the cluster",
     )
 
 
@@ -167,7 +171,9 @@ def _not_started(cause: Exception) -> Exception:
 _kept: dict[str, Any] = {}
 
 
-def _work(sent: list[Any], number: int, item: Any, version: str, foreign: bool) -> tuple[Done, bool, bytes]:
+def _work(
+    terms: tuple[str, bool, tuple[str, ...]], sent: list[Any], number: int, item: bytes
+) -> tuple[Done, bool, bytes]:
     """Who worked, whether it went well, and the result or the error, packed.
 
     Errors travel as results, so that they arrive as they were raised. Results are packed here: arrays that the other
@@ -177,14 +183,14 @@ def _work(sent: list[Any], number: int, item: Any, version: str, foreign: bool) 
     context = ray.get_runtime_context()
     done = Done(number, context.get_task_id(), os.getpid(), context.get_node_id())
     try:
-        _make_ready(version, foreign)
-        task, shared = _unpacked(ray, sent[0])
-        return done, True, ray.cloudpickle.dumps(task(shared, item))
+        _make_ready(*terms)
+        (task, shared), own = _unpacked(ray, sent[0], item)
+        return done, True, ray.cloudpickle.dumps(task(shared, own))
     except Exception as error:  # noqa: BLE001  # whatever it is, the caller raises it again
         return done, False, _packed_error(ray, error)
 
 
-def _make_ready(version: str, foreign: bool) -> None:
+def _make_ready(version: str, foreign: bool, paths: tuple[str, ...]) -> None:
     """Refuse to work beside another version or on an open cluster; keep to one thread, since each core has a task."""
     if version != __version__:
         raise ExecutorError(
@@ -195,15 +201,19 @@ def _make_ready(version: str, foreign: bool) -> None:
             "ray", "the cluster asks nobody for a token: start Ray with RAY_AUTH_MODE=token on each of its machines"
         )
     limit_threads(1)
+    sys.path += [path for path in paths if path not in sys.path]
 
 
-def _unpacked(ray: Any, reference: Any) -> Any:
-    """What was sent once for all items: unpacked by the first task in this process that needs it."""
+def _unpacked(ray: Any, reference: Any, item: bytes) -> tuple[Any, Any]:
+    """What was sent once for all items, unpacked by the first task in this process that needs it; and the item."""
     key = reference.hex()
-    if key not in _kept:
-        _kept.clear()
-        _kept[key] = ray.get(reference)
-    return _kept[key]
+    try:
+        if key not in _kept:
+            _kept.clear()
+            _kept[key] = ray.get(reference)
+        return _kept[key], ray.cloudpickle.loads(item)
+    except Exception as error:  # unpacking raises anything
+        raise _not_begun(error) from error
 
 
 def _packed_error(ray: Any, error: Exception) -> bytes:

@@ -14,13 +14,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from occamroute._optional import require
-from occamroute.errors import ExecutorError
+from occamroute.errors import ExecutorError, InvalidInputError
 from occamroute.executors.local import thread_count
 
 __all__ = ["Connection", "connect", "the_ray"]
 
-# The first that knows tokens; older ones let anyone run anything.
+# The first that knows tokens, and the first that asks for one when it is started on one machine: Ray listens to the
+# network there too.
 OLDEST = (2, 52)
+ASKS_BY_ITSELF = (2, 59)
+# Letters in the folder of temporary files that leave enough of the 107 which a socket's path may have.
+LONGEST_FOLDER = 28
+# Seconds in which a cluster must take a call. Ray itself would try for many minutes.
+PATIENCE = 10.0
 # What a Ray started here may keep in shared memory. Pages are taken as they are used.
 OBJECT_STORE = 2 * 2**30
 
@@ -67,11 +73,9 @@ class Connection:
 def the_ray() -> Any:
     """The library, recent enough."""
     ray = require("ray", extra="ray", what="the executor 'ray'")
-    numbers = tuple(int(part) for part in ray.__version__.split(".")[:2])
-    if numbers < OLDEST:
-        raise ExecutorError(
-            "ray", f"Ray {ray.__version__} is too old, it must be {'.'.join(map(str, OLDEST))} or newer"
-        )
+    if _version(ray) < OLDEST:
+        least = ".".join(map(str, OLDEST))
+        raise ExecutorError("ray", f"Ray {ray.__version__} is too old, {least} or newer is needed")
     return ray
 
 
@@ -96,8 +100,11 @@ def _opened(ray: Any, address: str | None, workers: int | None) -> Connection:
     place = (os.environ.get("RAY_ADDRESS") if address in (None, "auto") else None) or address or "local"
     if place == "local":
         return _started(ray, workers)
-    if place != "auto" and not _is_mine(_host(place)) and not _asks_for_token():
-        raise _refused(place)
+    if place != "auto":
+        host, port = _host_and_port(place)
+        if not _is_mine(host) and not _asks_for_token():
+            raise _refused(place)
+        _knock(place, host, port)
     with _signals_kept():
         try:
             ray.init(address=place, log_to_driver=False, logging_level=logging.ERROR)
@@ -107,8 +114,14 @@ def _opened(ray: Any, address: str | None, workers: int | None) -> Connection:
 
 
 def _started(ray: Any, workers: int | None) -> Connection:
-    """A Ray of this machine, in a folder whose name is short: sockets' paths end at a hundred letters."""
-    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
+    """A Ray of this machine alone."""
+    if _version(ray) < ASKS_BY_ITSELF and "RAY_AUTH_MODE" not in os.environ:
+        least = ".".join(map(str, ASKS_BY_ITSELF))
+        raise ExecutorError(
+            "ray", f"Ray {ray.__version__} asks for no token by itself: set RAY_AUTH_MODE=token, or install {least}"
+        )
+    long = len(tempfile.gettempdir()) > LONGEST_FOLDER and os.path.isdir("/tmp")  # noqa: S108
+    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp" if long else None)  # noqa: S108
     with _signals_kept():
         try:
             ray.init(
@@ -140,10 +153,24 @@ def _is_here(node: dict[str, Any]) -> bool:
     return node["NodeManagerHostname"] == socket.gethostname() and _is_mine(node["NodeManagerAddress"])
 
 
-def _host(address: str) -> str:
-    """The host in ``host:port``, ``ray://host:port`` or ``[host]:port``."""
-    place = address.rpartition("://")[2].partition("/")[0]
-    return place.rpartition(":")[0].strip("[]") or place
+def _version(ray: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in ray.__version__.split(".")[:2])
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """What is in ``host:port``, ``ray://host:port`` or ``[host]:port``."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        raise InvalidInputError(f"the address of a Ray cluster must be like host:6379, got {address!r}.")
+    return host.strip("[]"), int(port)
+
+
+def _knock(address: str, host: str, port: int) -> None:
+    """Say at once that nobody is there."""
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise ExecutorError("ray", f"nobody answers at {address} ({_first_line(error)})") from error
 
 
 def _is_mine(host: str) -> bool:
