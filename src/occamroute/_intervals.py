@@ -6,7 +6,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
 
-__all__ = ["QUANTILE", "mean_bounds"]
+__all__ = ["QUANTILE", "bounds_from", "mean_bounds"]
 
 # Normal quantile of a two-sided interval of 90 %.
 QUANTILE = 1.6448536269514722
@@ -28,7 +28,11 @@ def mean_bounds(outcomes: FloatArray, blocks: IntArray | None = None) -> FloatAr
     away = table - mean
     if blocks is not None and count < rows:
         away = np.stack([np.bincount(blocks, weights=column, minlength=count) for column in away.T], axis=1)
-    variance = (away**2).sum(axis=0) / rows**2
+    return bounds_from(mean, (away**2).sum(axis=0) / rows**2, count)
+
+
+def bounds_from(mean: FloatArray, variance: FloatArray, count: int) -> FloatArray:
+    """The same from the means (k,) of so many rows and the means' variances (k,)."""
     # As many rows of 0 and 1, each for itself, would leave the mean as uncertain as it is.
     spread = mean * (1.0 - mean)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "read",
     "read_about",
+    "read_metadata",
     "require_file",
     "save",
     "to_bytes",
@@ -178,6 +179,19 @@ def _read_table(source: Path | io.BytesIO, path: str | os.PathLike[str]) -> Part
     except (ValueError, pa.ArrowException) as error:
         raise StorageError(path, f"its table is damaged ({error})") from error
     return Parts(about.pop("kind"), columns, about)
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``write`` said of a table, its kind among it; the table itself is not read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    require_file(path)
+    try:
+        schema = pq.read_schema(Path(path))
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(path, "it is no Parquet file, or it is cut off or damaged") from error
+    return _metadata(path, schema.metadata or {})
 
 
 def is_folder(path: Any) -> bool:

@@ -23,7 +23,10 @@ from occamroute.planning.held_out import Folds, cross_fitted, sampled_member
 from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 
-__all__ = ["METHODS", "Answered", "Method", "Setting", "make_method"]
+__all__ = [
+    "METHODS", "Answered", "Method", "Penalties", "Setting", "checked_methods", "dearest_of", "in_words", "make_method",
+    "most_accurate_of", "require_estimator", "seeded_estimator",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +74,14 @@ def make_method(method: str | Any, setting: Setting) -> Method:
         if method not in METHODS:
             raise UnknownNameError("method", method, METHODS)
         return METHODS[method](setting)
+    require_estimator(method)
+    return _estimator(method)(setting)
+
+
+def require_estimator(method: Any) -> None:
+    """Raise unless a method that is no name is an estimator."""
     if not (hasattr(method, "fit") and hasattr(method, "predict")):
         raise InvalidInputError(f"a method is a name or an estimator with fit and predict, got {method!r}.")
-    return _estimator(method)(setting)
 
 
 def _alone(pick: Callable[[Profile, dict[int, Fraction]], int]) -> Callable[[Setting], Method]:
@@ -105,11 +113,13 @@ def _totals(setting: Setting) -> list[Fraction]:
     return [problem.total(problem.paid(np.full(len(costs), column))) for column in range(costs.shape[1])]
 
 
-def _dearest(profile: Profile, affordable: dict[int, Fraction]) -> int:
+def dearest_of(profile: Profile, affordable: dict[int, Fraction]) -> int:
+    """The dearest of those that can be paid; what they cost is by column."""
     return max(affordable, key=lambda column: affordable[column])
 
 
-def _most_accurate(profile: Profile, affordable: dict[int, Fraction]) -> int:
+def most_accurate_of(profile: Profile, affordable: dict[int, Fraction]) -> int:
+    """The one that was right most often on the profile's rows, the cheapest of several."""
     return max(affordable, key=lambda column: (float(profile.accuracy[column]), -affordable[column]))
 
 
@@ -167,9 +177,7 @@ def _estimator(estimator: str | Any) -> Callable[[Setting], Method]:
 def _estimate(setting: Setting, estimator: str | Any) -> Estimate:
     """The test queries' estimate; its sigma is 0 until somebody needs one."""
     profile, name = setting.profile, setting.extractor
-    made = make_estimator(estimator)
-    if isinstance(estimator, str) and isinstance(getattr(made, "seed", None), int):
-        made.seed = setting.seed
+    made = seeded_estimator(estimator, setting.seed)
     made.fit(profile.feature_sets[name], profile.success)
     options = len(profile.names)
     success, distance = predicted(made, setting.test.feature_sets[name], options)
@@ -179,21 +187,54 @@ def _estimate(setting: Setting, estimator: str | Any) -> Estimate:
     return Estimate(profile.names, costs, success, np.zeros(options), overhead, distance, made_from=about)
 
 
+def seeded_estimator(estimator: str | Any, seed: int) -> Any:
+    """An estimator to be fitted; one that was named draws with this seed, one that was given with its own."""
+    made = make_estimator(estimator)
+    if isinstance(estimator, str) and isinstance(getattr(made, "seed", None), int):
+        made.seed = seed
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Penalties:
+    """The paper's penalty, tuned on held-out rows of a profile; ``sigma`` (M,) is what it multiplies."""
+
+    profile: Profile
+    folds: Folds
+    candidate: Candidate
+    seed: int
+
+    @classmethod
+    def of(cls, profile: Profile, extractor: str, seed: int) -> Penalties:
+        """Everything that does not depend on the budget."""
+        folds = Folds.draw(profile, generator(seed))
+        table = cross_fitted(profile.feature_sets[extractor], profile.success, folds, SampledNeighbors)
+        truth = profile.success[folds.rows]
+        return cls(profile, folds, Candidate(extractor, ((sampled_member(), 1.0),), None, table, truth), seed)
+
+    @property
+    def sigma(self) -> FloatArray:
+        """The spread of the estimates' error, (M,)."""
+        return self.candidate.sigma
+
+    def best(self, share: Fraction) -> float:
+        """The penalty whose plan is right most often on held-out rows, at a budget per query."""
+        share = max(share, least_share(self.profile, self.folds, self.candidate))
+        trials = [
+            trial(self.profile, self.folds, self.candidate, penalty, share, seed=self.seed) for penalty in PENALTIES
+        ]
+        return max((one for one in trials if one is not None), key=lambda one: float(one.outcome.mean())).penalty
+
+
 def _sampled(setting: Setting) -> Method:
     """The paper's method; its penalty is tuned at each budget on held-out rows of the profile."""
-    profile = setting.profile
-    folds = Folds.draw(profile, generator(setting.seed))
-    table = cross_fitted(profile.feature_sets[setting.extractor], profile.success, folds, SampledNeighbors)
-    truth = profile.success[folds.rows]
-    candidate = Candidate(setting.extractor, ((sampled_member(), 1.0),), None, table, truth)
-    made = replace(_estimate(setting, SampledNeighbors()), sigma=candidate.sigma)
+    penalties = Penalties.of(setting.profile, setting.extractor, setting.seed)
+    made = replace(_estimate(setting, SampledNeighbors()), sigma=penalties.sigma)
 
     def answer(budget: Fraction) -> Answered:
-        share = max(budget / len(setting.test), least_share(profile, folds, candidate))
-        trials = [trial(profile, folds, candidate, penalty, share, seed=setting.seed) for penalty in PENALTIES]
-        best = max((one for one in trials if one is not None), key=lambda one: float(one.outcome.mean()))
-        plan = made.plan(budget, penalty=best.penalty, seed=setting.seed)
-        return _answered(plan, setting, chosen=f"{made.made_from['estimator']}, penalty {best.penalty:g}")
+        penalty = penalties.best(budget / len(setting.test))
+        plan = made.plan(budget, penalty=penalty, seed=setting.seed)
+        return _answered(plan, setting, chosen=f"{made.made_from['estimator']}, penalty {penalty:g}")
 
     return answer
 
@@ -211,7 +252,7 @@ def _auto(combine: bool) -> Callable[[Setting], Method]:
             plan = planner.plan(features, budget=budget, costs=setting.costs)
             mixed = plan.made_from["estimator"] == repr(Mixture())
             return _answered(
-                plan, setting, mixed=mixed, chosen=_how(plan), expected_accuracy=plan.expected_accuracy,
+                plan, setting, mixed=mixed, chosen=in_words(plan.made_from), expected_accuracy=plan.expected_accuracy,
                 accuracy_interval=plan.accuracy_interval,
                 # A mixture knows nothing of single queries.
                 estimated=None if mixed else np.clip(plan.success + plan.made_from["correction"], 0.0, 1.0),
@@ -228,23 +269,23 @@ def _can_judge_combined(profile: Profile, test: Profile) -> bool:
     return set(kept) <= set(known) and all(can_combine(test, name) and answers_by_label(test, name) for name in kept)
 
 
-def _how(plan: Plan) -> str:
+def in_words(made_from: Mapping[str, Any]) -> str:
     """What was chosen, in a few words."""
-    extractor = plan.made_from["extractor"]
+    extractor = made_from["extractor"]
     if extractor is None:
         return "no features: the best mixture"
-    penalty = plan.made_from["penalty"]
-    estimator = str(plan.made_from["estimator"])
+    penalty = made_from["penalty"]
+    estimator = str(made_from["estimator"])
     members = estimator.count(" + ") + 1
     words = [f"{estimator if members == 1 else f'a stack of {members} estimators'} on {extractor}"]
     words += [f"penalty {penalty:g}"] if penalty else []
-    words += ["answers combined"] if plan.made_from["combined"] else []
+    words += ["answers combined"] if made_from["combined"] else []
     return ", ".join(words)
 
 
 METHODS: Mapping[str, Callable[[Setting], Method]] = {
-    "single_best": _alone(_dearest),
-    "best_affordable": _alone(_most_accurate),
+    "single_best": _alone(dearest_of),
+    "best_affordable": _alone(most_accurate_of),
     "mixture": _mixture,
     "random": _random,
     "forest": _estimator("forest"),

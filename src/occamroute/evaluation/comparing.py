@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,14 +21,19 @@ from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNam
 from occamroute.estimation.base import whole_number
 from occamroute.evaluation.baselines import Answered, Setting, checked_methods, make_method
 from occamroute.evaluation.reports import Report
-from occamroute.evaluation.scoring import decimal, score
+from occamroute.evaluation.scoring import Scores, decimal, score
 from occamroute.executors import Executor, opened
 from occamroute.executors.local import one_thread_each
 from occamroute.knapsack import Problem
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
 
-__all__ = ["DEFAULT_METHODS", "compare", "usual_shares"]
+if TYPE_CHECKING:
+    from occamroute.evaluation.labelled_folders import LabelledFolder
+
+__all__ = [
+    "DEFAULT_METHODS", "Steps", "Terms", "compare", "dearest_of_all", "dearest_total", "described", "usual_shares",
+]  # fmt: skip
 
 DEFAULT_METHODS = (
     "single_best", "best_affordable", "mixture", "random", "forest", "forest_regularized", "sampled", "bagged",
@@ -40,7 +46,7 @@ WIDE = 60.0
 
 def compare(
     profile: Profile,
-    test: Profile,
+    test: Profile | str | os.PathLike[str],
     *,
     budgets: Iterable[Amount] | None = None,
     methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
@@ -50,6 +56,7 @@ def compare(
     seeds: int = 1,
     executor: str | Executor | None = None,
     progress: Progress | None = None,
+    out: str | os.PathLike[str] | None = None,
 ) -> Report:
     """What each method really reaches on ``test``, learning from ``profile`` alone, at each budget for all of it.
 
@@ -60,32 +67,78 @@ def compare(
     the ``reference`` and the like by paired bootstrap over the queries, accuracies by Wilson's. Without
     ``budgets``, a range of shares of always using the dearest is taken. ``executor`` is where methods are at work:
     "local" (one after the other), "ray" (side by side), or an executor; only ``seconds`` differ.
+
+    ``test`` may be a folder of saved profiles, larger than memory: methods reach the same there, but that auto combines
+    no answers. Differences then have intervals from the normal distribution that resamples come to. Estimates are kept
+    in the folder ``out`` until the end, so that the same call goes on where an interrupted one stopped; without it in
+    a temporary one.
     """
     named = checked_methods(methods)
     if reference not in named:
         raise UnknownNameError("reference", reference, named)
-    _check(profile, test)
-    priced = _at_prices_of(profile, test)
-    full = dearest_total(test)
-    amounts = _budgets(budgets, profile, full)
-    setting = Setting(
-        priced,
-        test,
-        amounts,
-        baseline_extractor(priced, test, extractor),
-        seed_number(seed),
-        _own_costs(profile, test),
-    )
     seeds = whole_number(seeds, "seeds")
+    if isinstance(test, str | os.PathLike):
+        from occamroute.evaluation.large_comparing import compare_folder
+
+        return compare_folder(
+            profile, test, budgets=budgets, named=named, reference=reference, extractor=extractor,
+            seed=seed_number(seed), seeds=seeds, executor=executor, progress=progress, out=out,
+        )  # fmt: skip
+    if out is not None:
+        raise InvalidInputError("out is for estimates of a folder of queries: those of a profile are not kept.")
+    terms = Terms.of(profile, test, budgets=budgets, extractor=extractor)
+    amounts, full = terms.budgets, terms.full
+    setting = Setting(terms.profile, test, amounts, terms.extractor, seed_number(seed), terms.costs)
     with opened(executor) as workers:
         outcomes = _outcomes(named, setting, seeds, workers, progress)
     results = {label: _by_budget([outcomes[label, offset] for offset in range(seeds)]) for label in named}
     seconds = {label: sum(outcomes[label, offset].seconds for offset in range(seeds)) for label in named}
     if not any(results.values()):
         raise BudgetTooSmallError(Decimal(decimal(max(amounts))), rounded_up(_least(test)))
-    dearest = test.dearest
     scores = score(results, setting, full, reference)
-    about = {
+    about = described(
+        profile, test, terms, scores, accuracy=test.accuracy, reference=reference, seed=setting.seed, seeds=seeds,
+        seconds=seconds,
+    )  # fmt: skip
+    return Report(scores.rows, about)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a comparison is about, but for the test queries' rows.
+
+    ``profile`` is the one to learn from, with what extraction costs for the test queries; ``budgets`` are for all of
+    them, ``full`` is what always using the dearest costs; ``extractor`` is whose features the baselines look at.
+    ``costs`` are the queries' own where they are not the profile's.
+    """
+
+    profile: Profile
+    budgets: list[Fraction]
+    full: Fraction
+    extractor: str
+    costs: FloatArray | None
+
+    @classmethod
+    def of(
+        cls, profile: Profile, test: Profile, *, budgets: Iterable[Amount] | None, extractor: str | None,
+        queries: int | None = None,
+    ) -> Terms:  # fmt: skip
+        """Those for the rows of ``test``, or for so many queries of which it is one; checked."""
+        _check(profile, test)
+        priced, number = _at_prices_of(profile, test), len(test) if queries is None else queries
+        full = exact(float(test.mean_costs.max())) * number
+        amounts = _budgets(budgets, profile, full)
+        return cls(priced, amounts, full, baseline_extractor(priced, test, extractor), _own_costs(profile, test))
+
+
+def described(
+    profile: Profile, test: Profile | LabelledFolder, terms: Terms, scores: Scores, *, accuracy: FloatArray,
+    reference: str, seed: int, seeds: int, seconds: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    """What a report says about itself; ``accuracy`` (M,) is each classifier's on the test queries."""
+    costs = test.mean_costs
+    dearest = dearest_of_all(costs, accuracy)
+    return {
         "version": __version__,
         "profile": profile.fingerprint,
         "test": test.fingerprint,
@@ -93,20 +146,24 @@ def compare(
         "n_profile": len(profile),
         "n_queries": len(test),
         "reference": reference,
-        "extractor": setting.extractor,
-        "seed": setting.seed,
+        "extractor": terms.extractor,
+        "seed": seed,
         "seeds": seeds,
         "dearest": profile.names[dearest],
-        "dearest_accuracy": float(test.accuracy[dearest]),
-        "dearest_cost": float(rounded_up(full)),
-        "accuracies": test.accuracy.tolist(),
+        "dearest_accuracy": float(accuracy[dearest]),
+        "dearest_cost": float(rounded_up(terms.full)),
+        "accuracies": accuracy.tolist(),
         "accuracy_intervals": scores.classifiers,
-        "cost_shares": (test.mean_costs / (test.mean_costs.max() or 1.0)).tolist(),
+        "cost_shares": (costs / (costs.max() or 1.0)).tolist(),
         "averages": scores.averages,
         "calibration": scores.calibration,
         "seconds": seconds,
     }
-    return Report(scores.rows, about)
+
+
+def dearest_of_all(costs: FloatArray, accuracy: FloatArray) -> int:
+    """The classifier that costs most; of equally dear ones the most accurate."""
+    return int(np.lexsort((accuracy, costs))[-1])
 
 
 def usual_shares(profile: Profile) -> tuple[float, ...]:
@@ -120,7 +177,7 @@ def usual_shares(profile: Profile) -> tuple[float, ...]:
     return (*spread[:-1], 1.0)
 
 
-def dearest_total(test: Profile) -> Fraction:
+def dearest_total(test: Profile | LabelledFolder) -> Fraction:
     """What always using the dearest classifier would cost for the test queries."""
     return exact(float(test.mean_costs.max())) * len(test)
 
@@ -189,7 +246,7 @@ def _least(test: Profile) -> Fraction:
 
 
 @dataclass
-class _Steps:
+class Steps:
     """Progress of methods that are each a step, one of which may report its own."""
 
     total: int
@@ -220,7 +277,7 @@ def _outcomes(
     named: Mapping[str, Any], setting: Setting, seeds: int, executor: Executor | None, progress: Progress | None
 ) -> dict[tuple[str, int], _Outcome]:
     """What every method does with every seed."""
-    steps = _Steps(len(named) * seeds, progress)
+    steps = Steps(len(named) * seeds, progress)
     # Auto takes by far the longest: workers begin with it.
     first = sorted(named, key=lambda label: not str(named[label]).startswith("auto"))
     turns = [(label, offset) for label in first for offset in range(seeds)]

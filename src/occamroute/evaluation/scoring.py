@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from occamroute._arrays import FloatArray
+from occamroute._arrays import FloatArray, IntArray
 from occamroute._intervals import mean_bounds
 from occamroute.evaluation.baselines import Answered, Setting
 from occamroute.evaluation.resampling import ends, resampled_means
 
-__all__ = ["Scores", "decimal", "score"]
+__all__ = ["GROUPS", "Reached", "Resamples", "Scores", "decimal", "row_of", "score"]
 
 Results = Mapping[str, dict[Fraction, list[Answered]]]
+# A method at a budget.
+Turn = tuple[str, Fraction]
 # Queries are told apart by how sure their answers were thought to be, in so many groups of one size.
 GROUPS = 10
 
@@ -39,30 +41,31 @@ def score(results: Results, setting: Setting, full: Fraction, reference: str) ->
         for label, found in results.items()
         for budget, answers in found.items()
     }
-    resamples = _Resamples(outcomes, setting)
+    resamples = _resampled(outcomes, setting)
+    names = setting.profile.names
     rows = []
     for label, found in results.items():
         for budget in sorted(found):
-            row = _row(label, budget, full, found[budget], setting)
+            row = row_of(label, budget, full, [_reached(one, len(names)) for one in found[budget]], names)
             rows.append(row | resamples.compared(label, budget, reference))
     truth, blocks = setting.test.success, setting.test.blocks
     classifiers = mean_bounds(truth, blocks).tolist()
     return Scores(rows, _averages(outcomes, results, setting), classifiers, _calibration(results, setting))
 
 
-class _Resamples:
-    """Accuracies of everything on queries drawn again, and what follows from them."""
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """Accuracies of every method at every budget, on other queries of the same kind too, and what follows from them.
 
-    def __init__(self, outcomes: Mapping[tuple[str, Fraction], FloatArray], setting: Setting) -> None:
-        test = setting.test
-        dearest = test.success[:, test.dearest]
-        table = np.stack([*outcomes.values(), dearest], axis=1)
-        means = resampled_means(table, test.blocks, setting.seed)
-        bounds = mean_bounds(table, test.blocks)
-        self.measured = dict(zip(outcomes, table.mean(axis=0).tolist(), strict=False))
-        self.drawn = dict(zip(outcomes, means.T, strict=False))
-        self.bounds = dict(zip(outcomes, bounds.tolist(), strict=False))
-        self.dearest, self.dearest_drawn = float(dearest.mean()), means[:, -1]
+    ``measured`` are those on the test queries, ``bounds`` how sure they are, ``drawn`` (1000,) what they might have
+    been; the same of always using the dearest.
+    """
+
+    measured: Mapping[Turn, float]
+    bounds: Mapping[Turn, Sequence[float]]
+    drawn: Mapping[Turn, FloatArray]
+    dearest: float
+    dearest_drawn: FloatArray
 
     def compared(self, label: str, budget: Fraction, reference: str) -> dict[str, Any]:
         """How sure the accuracy is, and how far it is from the reference, the dearest and the oracle."""
@@ -88,17 +91,57 @@ class _Resamples:
         return found
 
 
+def _resampled(outcomes: Mapping[Turn, FloatArray], setting: Setting) -> Resamples:
+    """The same queries drawn again and again."""
+    test = setting.test
+    dearest = test.success[:, test.dearest]
+    table = np.stack([*outcomes.values(), dearest], axis=1)
+    means = resampled_means(table, test.blocks, setting.seed)
+    bounds = mean_bounds(table, test.blocks)
+    return Resamples(
+        measured=dict(zip(outcomes, table.mean(axis=0).tolist(), strict=False)),
+        bounds=dict(zip(outcomes, bounds.tolist(), strict=False)),
+        drawn=dict(zip(outcomes, means.T, strict=False)),
+        dearest=float(dearest.mean()),
+        dearest_drawn=means[:, -1],
+    )
+
+
 def _way(own: float, mixture: float, oracle: float) -> float | None:
     """The share of the way from the mixture to the oracle; None where there is none to go."""
     return (own - mixture) / (oracle - mixture) if oracle - mixture > 1e-12 else None
 
 
-def _row(label: str, budget: Fraction, full: Fraction, answers: Sequence[Answered], setting: Setting) -> dict[str, Any]:
-    accuracies = [float(one.outcome.mean()) for one in answers]
-    first = answers[0]
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """What a method came to at a budget with one seed; ``counts`` (M,) are the queries that each classifier answers."""
+
+    accuracy: float
+    cost: Fraction
+    counts: IntArray
+    extractor: str | None
+    chosen: str
+    expected_accuracy: float | None = None
+    accuracy_interval: tuple[float, float] | None = None
+    gap: float | None = None
+
+
+def _reached(one: Answered, options: int) -> Reached:
+    return Reached(
+        float(one.outcome.mean()), one.cost, np.bincount(one.choice, minlength=options), one.extractor, one.chosen,
+        one.expected_accuracy, one.accuracy_interval, one.gap,
+    )  # fmt: skip
+
+
+def row_of(
+    label: str, budget: Fraction, full: Fraction, reached: Sequence[Reached], names: Sequence[str]
+) -> dict[str, Any]:
+    """The row of a method at a budget, but for how it compares; ``reached`` is by seed."""
+    accuracies = [one.accuracy for one in reached]
+    first = reached[0]
     # The highest bill among the seeds: each of them keeps the budget.
-    cost = max(one.cost for one in answers)
-    counts = np.mean([np.bincount(one.choice, minlength=len(setting.profile.names)) for one in answers], axis=0)
+    cost = max(one.cost for one in reached)
+    counts = np.mean([one.counts for one in reached], axis=0)
     usage = [int(count) if float(count).is_integer() else float(count) for count in counts]
     return {
         "method": label,
@@ -110,7 +153,7 @@ def _row(label: str, budget: Fraction, full: Fraction, answers: Sequence[Answere
         "cost": float(cost),
         "exact_cost": decimal(cost),
         "cost_share": float(cost / full) if full else 0.0,
-        "usage": dict(zip(setting.profile.names, usage, strict=True)),
+        "usage": dict(zip(names, usage, strict=True)),
         "extractor": first.extractor,
         "chosen": first.chosen,
         "difference": None,
@@ -129,9 +172,7 @@ def decimal(amount: Fraction) -> str:
     return f"{digits.divide(Decimal(amount.numerator), Decimal(amount.denominator)).normalize(digits):f}"
 
 
-def _averages(
-    outcomes: Mapping[tuple[str, Fraction], FloatArray], results: Results, setting: Setting
-) -> dict[str, list[float]]:
+def _averages(outcomes: Mapping[Turn, FloatArray], results: Results, setting: Setting) -> dict[str, list[float]]:
     """The interval of each method's mean accuracy over the budgets that all methods can keep."""
     shared = set.intersection(*(set(found) for found in results.values()))
     if not shared:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray
+from occamroute._intervals import QUANTILE
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
 from occamroute.planning.candidates import Candidate
@@ -58,6 +59,13 @@ class Choice:
     spread: float
     why: str
     others: dict[str, float]
+
+    def promise(self, mean: float, queries: int) -> tuple[float, tuple[float, float]]:
+        """The accuracy to expect where chosen estimates have this mean, and its interval of 90 %."""
+        expected = min(1.0, max(0.0, mean + self.correction))
+        # Noise of the correction itself, and that of so many new queries.
+        error = float(np.hypot(self.error, self.spread / np.sqrt(queries)))
+        return expected, (max(0.0, expected - QUANTILE * error), min(1.0, expected + QUANTILE * error))
 
 
 def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], share: Fraction, *, seed: int) -> Choice:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from occamroute._arrays import FloatArray, feature_matrix, generator, seed_number
-from occamroute._intervals import QUANTILE
 from occamroute._money import Amount, money, rounded_up
 from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
@@ -25,7 +24,7 @@ from occamroute.planning.choosing import Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
 from occamroute.planning.from_folders import FolderMeant, folder_meant, named_out, plan_folder
 from occamroute.planning.held_out import Folds
-from occamroute.planning.members import Members
+from occamroute.planning.members import Members, Stack
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.profiles import Profile
@@ -54,6 +53,14 @@ class Planner:
         """The name of the features to extract at this budget, or None where they are not worth their cost."""
         sets = _payable(self.profile, tuple(self.profile.feature_sets), budget, self.n_queries, None)
         return self._choose(money(budget) / self.n_queries, sets).candidate.extractor
+
+    def choice(self, budget: Amount, sets: tuple[str, ...], *, queries: int, costs: Any = None) -> Choice:
+        """What is best at a budget for so many queries, among the feature sets named; none may be best too."""
+        return self._choose(money(budget) / queries, _payable(self.profile, sets, budget, queries, costs))
+
+    def stack(self, choice: Choice) -> Stack:
+        """What was chosen as one fitted estimator."""
+        return self._members.stack(self.profile, choice.candidate)
 
     @overload
     def plan(
@@ -107,8 +114,8 @@ class Planner:
         executor: Executor | None,
         progress: Progress | None,
     ) -> StoredPlan:
-        folder, offered = meant.folder, meant.sets(self.profile)
-        choice = self._choose(money(budget) / len(folder), _payable(self.profile, offered, budget, len(folder), costs))
+        folder = meant.folder
+        choice = self.choice(budget, meant.sets(self.profile), queries=len(folder), costs=costs)
         return plan_folder(
             folder, self.profile, choice, self._members, made_from=self._made_from(choice), budget=budget, costs=costs,
             seed=self.seed, expecting=lambda made: _with_expectation(made, choice), out=out, executor=executor,
@@ -358,10 +365,7 @@ AnyPlan = TypeVar("AnyPlan", Plan, StoredPlan)
 
 def _with_expectation(made: AnyPlan, choice: Choice) -> AnyPlan:
     """The plan with its estimates' mean corrected by what held-out rows say, and an interval of 90 %."""
-    expected = min(1.0, max(0.0, made.expected_accuracy + choice.correction))
-    # Noise of the correction itself, and that of so many new queries.
-    error = float(np.hypot(choice.error, choice.spread / np.sqrt(len(made))))
-    interval = (max(0.0, expected - QUANTILE * error), min(1.0, expected + QUANTILE * error))
+    expected, interval = choice.promise(made.expected_accuracy, len(made))
     weights = made.weights if choice.candidate.combination is None else choice.candidate.combination.weights
     return replace(
         made,
