@@ -156,7 +156,7 @@ def test_services_without_keys_are_not_asked_again(
     """Where a service would bill a call twice, one that was under way counts as spent, and somebody else answers."""
     monkeypatch.setattr(block_runs, "ROWS", 64)
     pool, queries = write_pool(tmp_path, server, idempotent=False), texts(128, 3)
-    features = np.zeros((len(queries), known.features.shape[1]))
+    features = np.zeros((len(queries), len(LABELS)))
     free = oc.Profile(names=known.names, costs=known.mean_costs, features=known.features, success=known.success)
     plan = oc.estimate(free, features).plan(4.0 * float(known.mean_costs.max()) * len(queries))
     server.meet()
@@ -183,7 +183,7 @@ def test_a_ledger_is_shared_by_workers(
     monkeypatch.setattr(block_runs, "ROWS", 32)
     pool, queries = write_pool(tmp_path, server), texts(96, 4)
     free = oc.Profile(names=known.names, costs=known.mean_costs, features=known.features, success=known.success)
-    plan = oc.estimate(free, np.zeros((96, known.features.shape[1]))).plan(4.0 * float(known.mean_costs.max()) * 96)
+    plan = oc.estimate(free, np.zeros((96, len(LABELS)))).plan(4.0 * float(known.mean_costs.max()) * 96)
     ledger = oc.open_ledger(f"sqlite:///{tmp_path}/spend.db", cap=plan.budget)
     server.meet()
     place = tmp_path / "journal"

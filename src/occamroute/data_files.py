@@ -19,7 +19,7 @@ import numpy as np
 from occamroute.errors import StorageError
 from occamroute.storage import require_file
 
-__all__ = ["QueryFile", "queries_in", "query_columns", "read_data"]
+__all__ = ["QueryFile", "label_column", "queries_in", "query_columns", "read_data"]
 
 QUERY = ("text", "query", "image", "path", "sentence", "content", "input")
 LABEL = ("label", "class", "target", "y")
@@ -118,6 +118,11 @@ def query_columns(names: Iterable[str], query: str | None, place: Path) -> list[
     if not rest:
         raise StorageError(place, f"it has no column with queries, only {', '.join(columns)}")
     return rest
+
+
+def label_column(names: Iterable[str], label: str | None, place: Path) -> str | None:
+    """Which column of a table holds the labels, if any does."""
+    return _named(place, dict.fromkeys(names), label, LABEL)
 
 
 def queries_in(columns: dict[str, list[Any]], place: Path) -> Any:

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import Budget, DataPath, Json, PoolPath, QueryColumn, Seed, load_profile
+from occamroute.cli._inputs import Budget, DataPath, Engine, Json, PoolPath, QueryColumn, Seed, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
     from occamroute.data_files import QueryFile
     from occamroute.execution.forecasting import Forecast
+    from occamroute.execution.questions import FolderQuestions
     from occamroute.execution.runs import Run
+    from occamroute.execution.stored_runs import StoredRun
 
 __all__ = ["classify", "execute"]
 
-Out = Annotated[str, typer.Option(help="Where to write the answers: .parquet or .csv.")]
+Out = Annotated[
+    str, typer.Option(help="Where to write the answers: .parquet or .csv; a folder for a folder of Parquet files.")
+]
 JournalPath = Annotated[
     str | None, typer.Option(help="Where to write every call, to go on after an interruption; by default OUT.journal.")
 ]
@@ -39,6 +43,7 @@ def classify(
     journal: JournalPath = None,
     combine: Annotated[bool, typer.Option(help="Combine answers with the extractor's where that is better.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the bill; buy nothing.")] = False,
+    engine: Engine = "local",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -48,11 +53,25 @@ def classify(
     """
     from occamroute._money import money_from_text
     from occamroute.data_files import read_data
+    from occamroute.errors import InvalidInputError
     from occamroute.execution.classifying import classify as buy
     from occamroute.execution.forecasting import forecast
+    from occamroute.execution.questions import holds_tables
     from occamroute.pool_files.reading import read_pool
 
     amount = money_from_text(budget)
+    if holds_tables(data):
+        large = _large(data, query, out, journal)
+        if dry_run:
+            raise InvalidInputError("--dry-run is for queries that are in memory: try it with one of the files.")
+        known = load_profile(profile)
+        members = read_pool(pool, classes=known.classes)
+        with _stages() as progress:
+            stored = buy(
+                members, known, large, budget=amount, combine=combine, seed=seed, executor=engine, out=out,
+                progress=progress,
+            )  # fmt: skip
+        return _finish_stored(stored, large, label, as_json)
     _check_out(out)
     found = read_data(data, query=query, label=label)
     known = load_profile(profile)
@@ -66,41 +85,52 @@ def classify(
         else:
             run = buy(
                 members, known, found.queries, budget=amount, ids=found.ids, combine=combine, seed=seed,
-                journal=journal or f"{out}.journal", progress=progress,
+                journal=journal or f"{out}.journal", executor=engine, progress=progress,
             )  # fmt: skip
     if dry_run:
         print_json(expected.summary()) if as_json else _show_forecast(expected)
     else:
         _finish(run, found, out, as_json)
+    return None
 
 
 def execute(
-    plan: Annotated[str, typer.Argument(help="A saved plan (.parquet).")],
+    plan: Annotated[str, typer.Argument(help="A saved plan (.parquet, or a folder).")],
     pool: PoolPath,
     data: DataPath,
     out: Out = "answers.parquet",
     query: QueryColumn = None,
     label: Annotated[str | None, typer.Option(help="Column with true labels, if there are any.")] = None,
     journal: JournalPath = None,
+    engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
     """Buy what a plan asks for, within its budget; features are extracted, and paid, where it looks at them."""
     from occamroute.data_files import read_data
     from occamroute.errors import StorageError
     from occamroute.execution.classifying import execute as buy
+    from occamroute.execution.questions import holds_tables
     from occamroute.planning.plans import Plan
+    from occamroute.planning.stored_plans import StoredPlan
     from occamroute.pool_files.reading import read_pool
     from occamroute.storage import load
 
-    _check_out(out)
     made = load(plan)
-    if not isinstance(made, Plan):
+    if not isinstance(made, Plan | StoredPlan):
         raise StorageError(plan, f"it holds a {type(made).__name__.lower()}, a plan is needed")
+    if holds_tables(data):
+        large = _large(data, query, out, journal)
+        members = read_pool(pool)
+        with _stages() as progress:
+            stored = buy(made, members, large, executor=engine, out=out, progress=progress)
+        return _finish_stored(stored, large, label, as_json)
+    _check_out(out)
     found = read_data(data, query=query, label=label)
     members = read_pool(pool, classes=None if found.labels is None else sorted(set(found.labels)))
     with _stages() as progress:
-        run = buy(made, members, found.queries, journal=journal or f"{out}.journal", progress=progress)
+        run = buy(made, members, found.queries, journal=journal or f"{out}.journal", executor=engine, progress=progress)
     _finish(run, found, out, as_json)
+    return None
 
 
 def _check_out(out: str) -> None:
@@ -110,12 +140,29 @@ def _check_out(out: str) -> None:
         raise InvalidInputError(f"--out must end in .parquet or .csv, got {out}.")
 
 
+def _large(data: str, query: str | None, out: str, journal: str | None) -> FolderQuestions:
+    """The queries in a folder of Parquet files, whose answers go to a folder."""
+    from occamroute.errors import InvalidInputError
+    from occamroute.execution.questions import FolderQuestions
+    from occamroute.folders import QueryFolder
+
+    if Path(out).suffix.lower() in (".parquet", ".csv"):
+        raise InvalidInputError(f"answers for a folder of Parquet files go to a folder: give one as --out, got {out}.")
+    if journal is not None:
+        raise InvalidInputError("journals of a run that is written to a folder are kept there: leave --journal out.")
+    return FolderQuestions(QueryFolder(data), query)
+
+
 class _stages(ExitStack):  # noqa: N801  # used like a function
     """A progress bar for each stage, one after the other."""
 
     def __enter__(self) -> Callable[[str, int, int], None]:  # type: ignore[override]
         super().__enter__()
-        titles = {"choosing": "choosing on held-out rows", "buying": "buying answers"}
+        titles = {
+            "choosing": "choosing on held-out rows",
+            "extracting": "extracting features",
+            "buying": "buying answers",
+        }
         bars: dict[str, Callable[[int, int], None]] = {}
 
         def show(stage: str, done: int, total: int) -> None:
@@ -149,11 +196,38 @@ def _finish(run: Run, found: QueryFile, out: str, as_json: bool) -> None:
     print_json(summary) if as_json else _show(run, summary)
 
 
-def _show(run: Run, summary: dict[str, Any]) -> None:
+def _finish_stored(run: StoredRun, large: FolderQuestions, label: str | None, as_json: bool) -> None:
+    from occamroute.data_files import label_column
+
+    summary = run.summary()
+    column = label_column(large.folder.columns, label, large.folder.path)
+    if column is not None:
+        right = 0
+        for number in range(run.n_blocks):
+            right += sum(run.block(number).answers == large.labels(*run.rows(number), column))
+        summary["accuracy"] = float(right / len(run))
+    print_json(summary) if as_json else _show_stored(run, summary)
+
+
+def _show_stored(run: StoredRun, summary: dict[str, Any]) -> None:
+    _show_usage(run.usage, len(run))
+    print_table(f"answered          {run.answered:,} of {len(run):,} queries")
+    print_table(f"spent             {run.spent:.12g} of {float(run.budget):.12g}")
+    print_table(f"expected accuracy {100 * run.expected_accuracy:.2f} %")
+    if "accuracy" in summary:
+        print_table(f"accuracy          {100 * summary['accuracy']:.2f} % by the labels in the files")
+    print_table(f"written           {summary['out']}")
+
+
+def _show_usage(usage: dict[str, int], queries: int) -> None:
     rows = table("<classifier", "queries", "share")
-    for name, count in run.usage.items():
-        rows.add_row(name, f"{count:,}", f"{100 * count / len(run):.1f} %")
+    for name, count in usage.items():
+        rows.add_row(name, f"{count:,}", f"{100 * count / queries:.1f} %")
     print_table(rows)
+
+
+def _show(run: Run, summary: dict[str, Any]) -> None:
+    _show_usage(run.usage, len(run))
     print_table(f"answered          {summary['answered']:,} of {len(run):,} queries")
     lost = f", {run.lost:.6g} of it for calls without an answer" if run.lost > 1e-9 * run.spent else ""
     print_table(f"spent             {run.spent:.12g} of {float(run.budget):.12g}{lost}")
@@ -169,10 +243,7 @@ def _show(run: Run, summary: dict[str, Any]) -> None:
 
 def _show_forecast(expected: Forecast) -> None:
     plan = expected.plan
-    rows = table("<classifier", "queries", "share")
-    for name, count in plan.usage.items():
-        rows.add_row(name, f"{count:,}", f"{100 * count / len(plan):.1f} %")
-    print_table(rows)
+    _show_usage(plan.usage, len(plan))
     if expected.extractor is not None:
         print_table(f"features          {expected.extractor}, for {expected.extraction_cost:.6g}")
         print_table("                  (not bought yet: rows of the profile stand in for the queries)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import DataPath, Json, LabelColumn, PoolPath, QueryColumn
+from occamroute.cli._inputs import DataPath, Engine, Json, LabelColumn, PoolPath, QueryColumn
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def profile(
     query: QueryColumn = None,
     label: LabelColumn = None,
     budget: Annotated[str | None, typer.Option(help="The most that all calls may cost.")] = None,
+    engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
     """Run every classifier of a pool over labelled queries: success, features, and measured cost.
@@ -49,7 +50,7 @@ def profile(
     with progress_bar(f"{len(members.classifiers)} classifiers on {len(found):,} queries") as progress:
         made = run_pool(
             members, found.queries, found.labels, extractor=extractor, ids=found.ids, groups=found.groups,
-            budget=amount, journal=journal, progress=progress,
+            budget=amount, journal=journal, executor=engine, progress=progress,
         )  # fmt: skip
     save(made, out)
     for leftover in (journal, *journal.parent.glob(f"{journal.name}-*")):  # the profile holds all of it now

@@ -81,11 +81,11 @@ class Classifying:
 def classify_in_blocks(
     pool: Pool, profile: Profile, queries: Any, *, budget: Fraction, known: dict[str, float], fitted: Fitted,
     facts: dict[str, str], ids: Any = None, journal: Any = None, ledger: Any = None,
-    executor: str | Executor | None = None, out: str | os.PathLike[str] | None = None, column: str | None = None,
+    executor: str | Executor | None = None, out: str | os.PathLike[str] | None = None,
     progress: Stages | None = None,
 ) -> Run | StoredRun:  # fmt: skip
     """The run; ``fitted`` gives the planner, ``known`` is what members cost on average, ``facts`` what it is about."""
-    questions = questions_of(queries, column=column)
+    questions = questions_of(queries)
     if isinstance(questions, FolderQuestions) and ids is not None:
         raise InvalidInputError("ids of queries in a folder are in its files, in a column 'id'.")
     if not isinstance(questions, FolderQuestions):
@@ -129,10 +129,10 @@ def _extract(one: Classifying, profile: Profile, extractor: str, out: Path | Non
         for number, rows in enumerate(rows_of(one.folder))
     ]
     found = []
-    for number, part in enumerate(in_order(one.workers, extract_block, one.errand, asked, one.progress)):
+    for number, part in enumerate(in_order(one.workers, extract_block, one.errand, asked, "extracting", one.progress)):
         found.append(part)
         if one.progress is not None:
-            one.progress("buying", one.folder.span(number)[1], one.folder.rows)
+            one.progress("extracting", one.folder.span(number)[1], one.folder.rows)
     one.extractor, one.spent = extractor, tuple(Fraction(part.spent) for part in found)
     return np.concatenate([part.features for part in found])
 

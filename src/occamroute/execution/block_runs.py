@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._money import exact, from_text, money
-from occamroute.errors import InvalidInputError
+from occamroute.errors import InvalidInputError, JournalError
 from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
 from occamroute.execution.questions import questions_of
@@ -62,12 +62,11 @@ def execute_in_blocks(
     ledger: Any = None,
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
-    column: str | None = None,
     progress: Stages | None = None,
 ) -> Run | StoredRun:
     """Buys what a plan asks for, block by block."""
     pool = pool.select(plan.names)
-    questions = questions_of(queries, column=column)
+    questions = questions_of(queries)
     if len(questions) != len(plan):
         raise InvalidInputError(f"the plan is for {len(plan)} queries, got {len(questions)}.")
     if features is not None and isinstance(plan, StoredPlan):
@@ -96,7 +95,8 @@ def bought_in_blocks(
         return StoredRun.from_folder(folder.path)
     receipts: list[Receipt] = []
     done = 0
-    for number, receipt in enumerate(in_order(workers, buy_block, errand, range(len(folder)), progress)):
+    tasks = in_order(workers, buy_block, errand, range(len(folder)), "buying", progress)
+    for number, receipt in enumerate(tasks):
         receipts.append(receipt)
         done += receipt.rows
         if progress is not None:
@@ -110,19 +110,22 @@ def bought_in_blocks(
 
 
 def in_order(
-    workers: Executor | None, task: Task[Errand, Item, Result], errand: Errand, items: Iterable[Item],
+    workers: Executor | None, task: Task[Errand, Item, Result], errand: Errand, items: Iterable[Item], stage: str,
     progress: Stages | None,
 ) -> Iterator[Result]:  # fmt: skip
     """What a task makes of every item; in this process one after the other, where an interrupt is heard at once."""
     if workers is not None:
         yield from workers.map(task, errand, items)
         return
-    before = 0
+    before = shown = 0
 
-    def within_the_whole(stage: str, done: int, total: int) -> None:
+    def within_the_whole(own: str, done: int, total: int) -> None:
+        nonlocal shown
         if progress is not None:
             rows = min(errand.folder.part_rows, errand.folder.rows - before)
-            progress(stage, before + done * rows // max(1, total), errand.folder.rows)
+            # What a block has to do turns out as it goes on.
+            shown = max(shown, before + done * rows // max(1, total))
+            progress(stage, shown, errand.folder.rows)
 
     here = replace(errand, stages=within_the_whole)
     for item in items:
@@ -141,10 +144,13 @@ def workplace(out: Any, journal: Any) -> Iterator[Path]:
     if out is not None and journal is not None:
         raise InvalidInputError("journals of a run that is written to a folder are kept there: leave journal out.")
     if out is not None or journal is not None:
-        yield Path(out if out is not None else journal).absolute()
+        place = Path(out if out is not None else journal).absolute()
+        if out is None and place.is_file():
+            raise JournalError(journal, "it was begun without an executor: go on without one, or name another")
+        yield place
         return
-    with tempfile.TemporaryDirectory(prefix="occamroute-run-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="occamroute-run-") as temporary:
+        yield Path(temporary)
 
 
 def _added(plan: Plan | StoredPlan, folder: PartFolder, features: Any) -> tuple[Fraction, ...]:

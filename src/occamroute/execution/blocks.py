@@ -20,7 +20,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute._money import from_text, money
-from occamroute.errors import InvalidInputError
+from occamroute.errors import InvalidInputError, JournalError
 from occamroute.execution.buying import buy_plan, open_for
 from occamroute.execution.questions import Questions
 from occamroute.execution.runs import Run
@@ -134,14 +134,23 @@ def journal_of(part: Path) -> Path:
 def buy_block(errand: Errand, number: int) -> Receipt:
     """Buy the answers of one block and write them down; what is there already is not bought again."""
     part = _place_of(errand, number)
-    if not part.exists():
-        with _shop_for(errand, number) as (shop, looked, plan):
-            # Somebody else may have finished while this one waited for its turn.
-            if not part.exists():
-                features = None if errand.features is None else _rows_of(errand.features, *errand.folder.span(number))
-                save(buy_plan(shop, plan, looked, features), part)
-        _remove(journal_of(part))
+    try:
+        if not part.exists():
+            _buy_part(errand, number, part)
+    except JournalError:
+        # Who was here before removes the journal once the answers are there, also under the hands of who waits for it.
+        if not part.exists():
+            raise
     return Receipt.of(load(part))
+
+
+def _buy_part(errand: Errand, number: int, part: Path) -> None:
+    with _shop_for(errand, number) as (shop, looked, plan):
+        # Somebody else may have finished while this one waited for its turn.
+        if not part.exists():
+            features = None if errand.features is None else _rows_of(errand.features, *errand.folder.span(number))
+            save(buy_plan(shop, plan, looked, features), part)
+    _remove(journal_of(part))
 
 
 @contextmanager

@@ -15,19 +15,19 @@ from occamroute.errors import InvalidInputError
 from occamroute.execution.block_classifying import classify_in_blocks
 from occamroute.execution.block_runs import execute_in_blocks
 from occamroute.execution.buying import budget_of, buy, buy_plan, open_for, within
+from occamroute.execution.questions import in_folder
 from occamroute.execution.runs import Run
 from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop
 from occamroute.execution.stored_runs import StoredRun
 from occamroute.execution.tariffs import Tariff
 from occamroute.executors import Executor
-from occamroute.folders import QueryFolder
 from occamroute.planning.fitting import Planner, fit
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
 from occamroute.purchasing.terms import checked_queries
-from occamroute.storage import from_bytes, is_folder, to_bytes
+from occamroute.storage import from_bytes, to_bytes
 
 __all__ = ["classify", "execute", "expected_costs", "fitted", "matching"]
 
@@ -169,7 +169,7 @@ def execute(
 
 def in_blocks(queries: Any, executor: str | Executor | None, out: Any) -> bool:
     """Whether a run is bought in blocks: on workers, from a folder, or into one."""
-    return executor not in (None, "local") or out is not None or is_folder(queries) or isinstance(queries, QueryFolder)
+    return executor not in (None, "local") or out is not None or in_folder(queries)
 
 
 def matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from occamroute.data_files import queries_in, query_columns
@@ -12,7 +13,7 @@ from occamroute.purchasing.terms import checked_queries, content_hash
 from occamroute.storage import is_folder
 from occamroute.tables import ids_in
 
-__all__ = ["FolderQuestions", "ListedQuestions", "Questions", "questions_of"]
+__all__ = ["FolderQuestions", "ListedQuestions", "Questions", "holds_tables", "in_folder", "questions_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,10 @@ class FolderQuestions:
         # Paths of images are from the folder on, whichever file they stand in.
         return queries_in(columns, self.folder.path / "*.parquet")
 
+    def labels(self, start: int, stop: int, name: str) -> list[str]:
+        """Their true labels, in the column of that name."""
+        return list(map(str, self.folder.read(start, stop, [name]).to_pydict()[name]))
+
     def ids(self, start: int, stop: int) -> tuple[str, ...]:
         """Their ids, by default their numbers."""
         if "id" not in self.folder.columns:
@@ -71,10 +76,20 @@ class FolderQuestions:
 Questions = ListedQuestions | FolderQuestions
 
 
-def questions_of(queries: Any, *, column: str | None = None, ids: tuple[str, ...] | None = None) -> Questions:
+def questions_of(queries: Any) -> Questions:
     """The queries in a folder that is named, or those that are given."""
-    if isinstance(queries, QueryFolder):
-        return FolderQuestions(queries, column)
-    if is_folder(queries) or isinstance(queries, str | os.PathLike):
-        return FolderQuestions(QueryFolder(queries), column)
-    return ListedQuestions(checked_queries(queries), ids)
+    if isinstance(queries, FolderQuestions):
+        return queries
+    if isinstance(queries, str | os.PathLike):
+        return FolderQuestions(QueryFolder(queries))
+    return ListedQuestions(checked_queries(queries))
+
+
+def in_folder(queries: Any) -> bool:
+    """Whether queries are in a folder of Parquet files."""
+    return isinstance(queries, FolderQuestions) or is_folder(queries)
+
+
+def holds_tables(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds Parquet files, and not images."""
+    return is_folder(path) and any(Path(path).rglob("*.parquet"))

@@ -73,6 +73,8 @@ class Journal:
             return
         if not self._path.parent.is_dir():
             raise JournalError(self._path, f"the folder {self._path.parent} does not exist")
+        if self._path.is_dir():
+            raise JournalError(self._path, "it was begun with an executor: go on with one, or name another")
         try:
             self._base = sqlite3.connect(self._path, timeout=0.5, isolation_level=None)
             # One process owns the file: a second one would pay for the same queries.
