@@ -23,9 +23,10 @@ import pytest
 import occamroute as oc
 from occamroute.cli import main
 from occamroute.serving import replicas
-from occamroute.serving.cluster import build, settings_from
+from occamroute.serving.cluster import build
 from occamroute.serving.keys import KeyFile
-from occamroute.serving.replicas import Replica, Settings, check_ledger
+from occamroute.serving.replicas import Replica, check_ledger
+from occamroute.serving.settings import Settings, settings_from
 from serving import world
 
 CAP = Decimal(4)
@@ -47,7 +48,7 @@ FUNCTIONS = """
 import time
 
 def answers(texts):
-    time.sleep(1.5 if "slowly" in texts[0] else 0.0)
+    time.sleep(3.0 if "slowly" in texts[0] else 0.0)
     return ["cat"] * len(texts)
 """
 
@@ -249,8 +250,10 @@ def test_it_stops_in_order(cluster: Cluster) -> None:
         under_way = threads.submit(client.post, "/v1/classify", json={"query": "slowly"})
         time.sleep(0.5)
         cluster.process.send_signal(signal.SIGTERM)
-        time.sleep(0.4)
-        assert client.get("/readyz").status_code == 503
+        while (status := client.get("/readyz").status_code) == 200:
+            time.sleep(0.05)
+        assert status == 503
+        assert not under_way.done()
         assert under_way.result().json()["label"] == "cat"
         stdout, stderr = cluster.process.communicate(timeout=60)
     assert (cluster.process.returncode, stdout) == (0, "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from occamroute.cli._inputs import Seed, load_profile
+from occamroute.cli._inputs import Seed
 
 if TYPE_CHECKING:
     from occamroute.routing.snapshots import Snapshot
@@ -57,42 +57,26 @@ def serve(
 
     for module in ("uvicorn", "fastapi", "httptools"):
         require(module, extra="serve", what="a service")
+    from occamroute.serving.settings import Settings
+
+    settings = Settings(
+        profile=profile, ledger=ledger, pool=pool, budget=budget, window=window, arrivals=arrivals, state=str(state),
+        host=host, extractor=extractor, combine=combine, queries=queries, seed=seed, replicas=replicas or 2,
+    )  # fmt: skip
     say = _say_as_json if as_json else _say
     if engine == "ray":
         from occamroute.serving import cluster
 
-        settings = cluster.Settings(
-            profile=profile, ledger=ledger, pool=pool, budget=budget, window=window, arrivals=arrivals,
-            state=str(state), host=host, extractor=extractor, combine=combine, queries=queries, seed=seed,
-            replicas=replicas or 2,
-        )  # fmt: skip
         cluster.run(
             settings, port, told=lambda address, made: say(address, made.snapshot, made.keys, open_to_all=made.open)
         )
         return
     _refuse_replicas(replicas)
-    from occamroute._money import money_from_text
-    from occamroute.pool_files.reading import read_pool
-    from occamroute.serving.running import Options, run
+    from occamroute.serving.running import run
 
-    options = Options(
-        budget=None if budget is None else money_from_text(budget),
-        window=window or ("day" if budget is not None else None),
-        arrivals=arrivals,
-        ledger=ledger,
-        state=state,
-        host=host,
-        port=port,
-        extractor=None if extractor == "none" else extractor,
-        combine=combine,
-        queries=None if queries is None else [form.strip() for form in queries.split(",")],
-        seed=seed,
-    )
-    known = load_profile(profile)
-    members = None if pool is None else read_pool(pool, classes=known.classes)
-
+    options = settings.options(port=port)
     run(
-        known, members, options,
+        *settings.read(), options,
         told=lambda address, made: say(address, made.router.snapshot, len(made.keys), open_to_all=made.open),
     )  # fmt: skip
 

@@ -12,25 +12,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from occamroute._version import __version__
-from occamroute.datasets import DATASETS
-from occamroute.errors import ExecutorError, InvalidInputError, UnknownNameError
+from occamroute.errors import ExecutorError, InvalidInputError
 from occamroute.executors.local import thread_count
-from occamroute.executors.ray_connection import connect
+from occamroute.executors.ray_connection import connect, the_ray
 from occamroute.reporting.dashboard.hosts import is_loopback
 from occamroute.routing.router import Router
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.keys import KeyFile
 from occamroute.serving.queries import query_forms
-from occamroute.serving.replicas import LIMITS, Replica, Settings, check_ledger, the_serve
+from occamroute.serving.replicas import LIMITS, Replica, check_ledger, the_serve
 from occamroute.serving.running import check_keys, listening
+from occamroute.serving.settings import Settings, settings_from
 
-__all__ = ["Settings", "Started", "build", "run"]
+__all__ = ["Started", "build", "run"]
 
 NAME = "occamroute"
 # Requests that Serve may hand to a replica: one more than it takes, so that it is the replica that refuses.
@@ -56,21 +55,9 @@ def build(arguments: Mapping[str, Any]) -> Any:
     ``arguments`` are the options of ``occamroute serve`` by name: profile, ledger, pool, budget, window, arrivals,
     state, host, extractor, combine, queries, seed and replicas. ``host`` is that of Serve's ``http_options``.
     """
-    settings = settings_from(arguments)
+    settings = settings_from(arguments).placed()
     _refuse_password(settings.ledger or "")
     return _application(settings, checked(settings).snapshot)
-
-
-def settings_from(arguments: Mapping[str, Any]) -> Settings:
-    """Arguments as a file or the command line gives them: there everything is a text."""
-    known = {one.name: one for one in fields(Settings)}
-    for name in arguments:
-        if name not in known:
-            raise UnknownNameError("argument", name, tuple(known))
-    if "profile" not in arguments:
-        raise InvalidInputError("the argument profile is needed: a saved profile, or the name of a shipped one.")
-    given = {name: _typed(name, str(known[name].type), value) for name, value in arguments.items() if value is not None}
-    return _placed(Settings(**given))
 
 
 def checked(settings: Settings) -> Started:
@@ -97,11 +84,12 @@ def run(settings: Settings, port: int, *, told: Callable[[str, Started], None] =
 
     ``told`` hears the address once requests are answered.
     """
-    settings = _placed(settings)
+    settings = settings.placed()
     started = checked(settings)
     # What Ray says goes to standard output: there it would be taken for the service's own words.
     own_words = sys.stdout
-    with _told_to_stop() as stopped, _free_port(settings.host, port) as taken, redirect_stdout(sys.stderr):
+    taken = _free_port(settings.host, port)
+    with _told_to_stop() as stopped, redirect_stdout(sys.stderr):
         connection = connect(None, max(thread_count(), settings.replicas))
         try:
             check_ledger(settings.ledger, settings.replicas)  # now it is known how many machines there are
@@ -122,7 +110,8 @@ def _deployed(settings: Settings, started: Started, port: int) -> Iterator[Any]:
     serve = the_serve()
     # What Serve says besides is for those who build with it; its own files have everything.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if serve.status().proxies:
+    there = serve.status()
+    if there.proxies or there.applications:
         raise InvalidInputError(
             "Ray Serve runs on this cluster already: deploy occamroute.serving.cluster:build there, or stop it first."
         )
@@ -131,7 +120,7 @@ def _deployed(settings: Settings, started: Started, port: int) -> Iterator[Any]:
         try:
             serve.start(http_options={"host": settings.host, "port": port})
             handle = serve.run(application, name=NAME)
-        except RuntimeError as error:
+        except (RuntimeError, the_ray().exceptions.RayError) as error:
             raise ExecutorError("ray", f"Serve did not start ({_reason(serve, error)})") from None
         yield handle
         serve.delete(NAME)
@@ -190,12 +179,10 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _free_port(host: str, port: int) -> Iterator[int]:
+def _free_port(host: str, port: int) -> int:
     """A port on which nobody listens now: Serve would try for a long time."""
     with listening(host, port) as listener:
-        found = int(listener.getsockname()[1])
-    yield found
+        return int(listener.getsockname()[1])
 
 
 def _refuse_password(ledger: str) -> None:
@@ -206,26 +193,3 @@ def _refuse_password(ledger: str) -> None:
             "the ledger's address must hold no password here, since Ray logs it: every machine can have it in "
             "PGPASSWORD, or in a file .pgpass."
         )
-
-
-def _placed(settings: Settings) -> Settings:
-    """Files as every process of this machine finds them, wherever it was started."""
-    shipped = settings.profile in DATASETS and not Path(settings.profile).exists()
-    return replace(
-        settings,
-        profile=settings.profile if shipped else str(Path(settings.profile).absolute()),
-        pool=None if settings.pool is None else str(Path(settings.pool).absolute()),
-        state=str(Path(settings.state).absolute()),
-    )
-
-
-def _typed(name: str, kind: str, value: Any) -> Any:
-    try:
-        if kind.startswith("bool"):
-            return {"true": True, "false": False}[str(value).lower()]
-        if kind.startswith("int"):
-            return int(str(value))
-        return float(value) if kind.startswith("float") else str(value)
-    except (KeyError, ValueError):
-        words = {"b": "true or false", "i": "a whole number", "f": "a number"}[kind[0]]
-        raise InvalidInputError(f"{name} must be {words}, got {value!r:.60}.") from None

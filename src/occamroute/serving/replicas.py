@@ -6,77 +6,27 @@ import logging
 import os
 import socket
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from occamroute._money import money_from_text
 from occamroute._optional import require
 from occamroute._version import __version__
-from occamroute.datasets import profile_at
 from occamroute.errors import ExecutorError, InvalidInputError
 from occamroute.executors.ray_connection import connect, the_ray
-from occamroute.pool import Pool
-from occamroute.pool_files.reading import read_pool
-from occamroute.profiles import Profile
 from occamroute.routing.guides import Guide
 from occamroute.serving.app import create_app
 from occamroute.serving.limits import Limits
 from occamroute.serving.peers import Asked, Heard, Peers, Reply, answered
-from occamroute.serving.running import Options, service_from, state_lock
+from occamroute.serving.running import service_from, state_lock
+from occamroute.serving.settings import Settings
 
-__all__ = ["LIMITS", "Replica", "Settings", "check_ledger", "the_serve"]
+__all__ = ["LIMITS", "Replica", "check_ledger", "the_serve"]
 
 # The first that Serve's replicas can ask each other with.
 OLDEST = (2, 60)
 LIMITS = Limits()
 LOG = "service.log"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What every replica is made of, in plain words; see ``occamroute serve --help``.
-
-    Files are at the same place on every machine. ``host`` is where Serve listens: what it is not told counts as an
-    address that others reach, so that keys are needed.
-    """
-
-    profile: str
-    ledger: str | None = field(default=None, repr=False)  # which may hold a password
-    pool: str | None = None
-    budget: str | None = None
-    window: str | None = None
-    arrivals: float | None = None
-    state: str = "occamroute-state"
-    host: str = "0.0.0.0"  # noqa: S104  # nothing listens here
-    extractor: str = "auto"
-    combine: bool = True
-    queries: str | None = None
-    seed: int = 0
-    replicas: int = 2
-
-    def options(self, **more: Any) -> Options:
-        """The same as a single service takes them."""
-        return Options(
-            budget=None if self.budget is None else money_from_text(self.budget),
-            window=self.window or ("day" if self.budget is not None else None),
-            arrivals=self.arrivals,
-            ledger=self.ledger,
-            host=self.host,
-            extractor=None if self.extractor == "none" else self.extractor,
-            combine=self.combine,
-            queries=None if self.queries is None else [form.strip() for form in self.queries.split(",")],
-            seed=self.seed,
-            limits=LIMITS,
-            keys=Path(self.state),
-            replicated=True,
-            **more,
-        )
-
-    def read(self) -> tuple[Profile, Pool | None]:
-        """The profile and the pool."""
-        profile = profile_at(self.profile)
-        return profile, None if self.pool is None else read_pool(self.pool, classes=profile.classes)
 
 
 class Replica:
@@ -97,7 +47,10 @@ class Replica:
         self._serve, self._peers = serve, serve.get_deployment_handle(context.deployment, context.app_name)
         # The ledger was begun when the application was built: whoever changed its cap since then is right.
         begun = replace(settings, budget=None, window=None)
-        self._service = service_from(*settings.read(), begun.options(state=folder, guide=Guide(**guide)))
+        options = begun.options(
+            state=folder, keys=Path(settings.state), guide=Guide(**guide), limits=LIMITS, replicated=True
+        )
+        self._service = service_from(*settings.read(), options)
         self._app = create_app(self._service)
 
     def __serve_build_asgi_app__(self) -> Peers:
