@@ -69,6 +69,14 @@ def test_the_same_bits(kind: str, metric: str) -> None:
     check(rows, queries[:5], rng.integers(0, 60, size=(3, 40)), metric)
 
 
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("metric", METRICS)
+def test_wide_rows(metric: str) -> None:
+    """300 columns are no different, an odd one more neither."""
+    rows, queries = make("plain", np.random.default_rng(8), 40, 301, "float32")
+    check(rows, queries[:3], np.arange(40).reshape(1, 40), metric)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_closer_than_float32_can_tell(metric: str, device: list[int]) -> None:
     """Rows that differ in the tenth digit are settled in float64, and only they."""

@@ -31,6 +31,7 @@ _WORTH_SENDING = 1e9  # in one call, to an index that is on the device already: 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, that of Linux on Windows, AMD's
 _RANGE = 2.0**200  # of the scale; farther out, distances in float64 begin to be rounded in other ways
 _WIDEST = 2**20  # coordinates; with more, float32 could not tell sums apart
+_LARGEST = 2**24  # rows of a group that one launch can go through
 _WHAT = "device 'cuda'"
 
 
@@ -97,11 +98,11 @@ class Device:
         return work >= _WORTH_SENDING and self._work >= _WORTH_STARTING
 
     def _made(self) -> DeviceGroups | None:
-        """The groups on the device; None where there is none, or where float32 does not hold the rows."""
+        """The groups on the device; None where there is none, or where the rows are not for it."""
         coarse, asked = self._coarse, self._asked == CUDA
         if asked:
             _require_device()
-        if not 1.0 / _RANGE < coarse.scale < _RANGE or coarse.width > _WIDEST:
+        if not 1.0 / _RANGE < coarse.scale < _RANGE or coarse.width > _WIDEST or self._groups.shape[1] > _LARGEST:
             return None
         if not (asked or _device_is_there()):
             return None

@@ -31,6 +31,7 @@ _NARROWEST = 32
 _PROGRAMS = 2048  # enough to keep a device busy; with fewer, groups are divided among several
 _COORDINATES = 1 << 23  # of the queries of a block
 _PAIRS = 1 << 22  # of queries and groups of a block
+_MOST_GROUPS = 65535  # that one launch can name
 _MASK = 1 << 27  # bytes of a mask
 _MANY = 256  # candidates listed for a pair; with more, all rows of its group are looked at
 _BLOCK = 256  # queries that a thread settles at a time
@@ -73,7 +74,8 @@ class DeviceGroups:
         self._query_tile = _AREA // self._row_tile
         self._tiles = -(-size // self._row_tile)
         self._height = -(-coarse.width // STEP) * STEP
-        self._portion = min(len(groups), room // (4 * self._tiles * self._row_tile * self._height))
+        group_bytes = 4 * self._tiles * self._row_tile * self._height
+        self._portion = min(len(groups), _MOST_GROUPS, room // group_bytes)
         self._kept = self._row_panels(0) if self._portion == len(groups) else None
         self._order = torch.tensor(np.argsort(np.arange(size) % chunk_count(size), kind="stable"), device=device)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._compiled import kernel
-from occamroute.neighbors.metrics import distance_within
+from occamroute.neighbors.metrics import LINF, STRETCH, distance_within, wide_linf_within
 
 __all__ = ["settle"]
 
@@ -23,13 +23,17 @@ def settle(
     """
     size = groups.shape[1]
     tied = np.empty(size, np.int64)
+    gaps = np.empty(STRETCH + 1)
+    bits, wide = gaps.view(np.int64), metric == LINF and queries.shape[1] > STRETCH
     for i in range(queries.shape[0]):
         query = queries[i]
         for g in range(groups.shape[0]):
             group, which = groups[g], listed[i, g]
             if which < 0:
                 tied[0], count, nearest = group[position[i, g]], 1, np.inf
-                if best[i, g] <= reach[i]:
+                if best[i, g] <= reach[i] and wide:
+                    nearest = wide_linf_within(query, rows, tied[0], np.inf, gaps, bits)
+                elif best[i, g] <= reach[i]:
                     nearest = distance_within(query, rows, tied[0], metric, unit[i], np.inf)
             else:
                 count, nearest = 0, np.inf
