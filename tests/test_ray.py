@@ -322,6 +322,17 @@ def test_machines_other_than_this_one_need_a_token(workers: RayExecutor, monkeyp
     assert ray.is_initialized()
 
 
+def test_a_ray_of_the_callers_is_never_stopped(workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that was there before, nor one that took the place of ours."""
+    with RayExecutor() as passing:
+        assert list(passing.map(_slept, 0.0, [1])) == [1]
+    stale = ray_connection.Connection(ray, own=True)
+    assert stale.holds
+    monkeypatch.setattr(stale, "_identity", ("another node", "another job"))
+    stale.close()
+    assert ray.is_initialized()
+
+
 def test_the_command_starts_its_own_ray(cifar10: Profiles, tmp_path: Path) -> None:
     """The same plan from another process, which says nothing else and leaves no folder behind."""
     profile, test = cifar10

@@ -111,7 +111,7 @@ class RayExecutor:
 
     def _connected(self) -> Connection:
         with self._lock:
-            if self._connection is None or not self._connection.ray.is_initialized():
+            if self._connection is None or not self._connection.holds:
                 self._leave()
                 self._connection = connect(*self._where)
                 self._leave = weakref.finalize(self, self._connection.leave)  # runs once, however often it is called
@@ -147,7 +147,7 @@ def _sendable(what: str) -> Iterator[None]:
 
 def _lost(error: Exception, kinds: Any, retries: int) -> str:
     """Why there is no result, in words."""
-    if isinstance(error, kinds.WorkerCrashedError | kinds.NodeDiedError | kinds.LocalRayletDiedError):
+    if isinstance(error, kinds.WorkerCrashedError | kinds.NodeDiedError):
         return f"a worker died on the same item {retries + 1} times, which is as often as it is tried"
     if isinstance(error, kinds.OutOfMemoryError):
         return "a worker was stopped because its machine ran out of memory"

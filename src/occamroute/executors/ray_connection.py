@@ -27,8 +27,9 @@ ASKS_BY_ITSELF = (2, 59)
 LONGEST_FOLDER = 28
 # Seconds in which a cluster must take a call. Ray itself would try for many minutes.
 PATIENCE = 10.0
-# What a Ray started here may keep in shared memory. Pages are taken as they are used.
+# What a Ray started here may keep in shared memory, and the share of a small machine's that it may.
 OBJECT_STORE = 2 * 2**30
+OBJECT_STORE_SHARE = 0.2
 
 # All executors of a process share one connection: Ray knows no second.
 _lock = threading.RLock()
@@ -48,6 +49,12 @@ class Connection:
         self.folder = folder
         self.foreign = folder is None and not all(map(_is_here, filter(_is_alive, ray.nodes())))
         self.users = 0
+        self._identity = _identity(ray)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the process is still connected by it, and not by a later one of the caller's."""
+        return bool(self.ray.is_initialized()) and _identity(self.ray) == self._identity
 
     def most_at_once(self) -> int:
         """How many tasks to have under way: twice the cores, so that no worker waits for the next."""
@@ -64,8 +71,8 @@ class Connection:
         """Stop what was started, and end what was connected."""
         if _shared.get("connection") is self:
             _shared.clear()
-            if self.own:
-                self.ray.shutdown()
+        if self.own and self.holds:
+            self.ray.shutdown()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -84,7 +91,7 @@ def connect(address: str | None, workers: int | None) -> Connection:
     ray = the_ray()
     with _lock:
         connection = _shared.get("connection")
-        if connection is None or not ray.is_initialized():
+        if connection is None or not connection.holds:
             connection = Connection(ray, own=False) if ray.is_initialized() else _opened(ray, address, workers)
             _shared["connection"] = connection
         if connection.foreign and not _asks_for_token():
@@ -109,7 +116,8 @@ def _opened(ray: Any, address: str | None, workers: int | None) -> Connection:
         try:
             ray.init(address=place, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
-            raise ExecutorError("ray", f"no connection to Ray at {place} ({_first_line(error)})") from error
+            problem = f"no connection to Ray at {place}, or its token is not the one known here ({_first_line(error)})"
+            raise ExecutorError("ray", problem) from error
     return Connection(ray, own=True)
 
 
@@ -126,12 +134,24 @@ def _started(ray: Any, workers: int | None) -> Connection:
         try:
             ray.init(
                 address="local", num_cpus=thread_count(workers), include_dashboard=False, log_to_driver=False,
-                logging_level=logging.ERROR, object_store_memory=OBJECT_STORE, _temp_dir=folder,
+                logging_level=logging.ERROR, object_store_memory=_object_store(), _temp_dir=folder,
             )  # fmt: skip
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise ExecutorError("ray", f"Ray did not start on this machine ({_first_line(error)})") from error
     return Connection(ray, own=True, folder=folder)
+
+
+def _object_store() -> int:
+    if not hasattr(os, "sysconf"):
+        return OBJECT_STORE
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(OBJECT_STORE, int(OBJECT_STORE_SHARE * memory))
+
+
+def _identity(ray: Any) -> tuple[str, str]:
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
 def _asks_for_token() -> bool:
