@@ -13,6 +13,7 @@ from occamroute.cli._screen import print_json, print_table, progress_bar, table
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from occamroute.evaluation.labelled_folders import LabelledFolder
     from occamroute.evaluation.reports import Report
     from occamroute.profiles import Profile
 
@@ -22,7 +23,11 @@ __all__ = ["compare"]
 def compare(
     profile: ProfilePath,
     test: Annotated[
-        str | None, typer.Option(help="A saved profile to judge on; without it half of the rows are set aside.")
+        str | None,
+        typer.Option(
+            help="A saved profile to judge on, or a folder of them, which may be larger than memory; without it half "
+            "of the rows are set aside."
+        ),
     ] = None,
     budget: Annotated[
         list[str] | None, typer.Option(help="A total for all test queries, in the unit of the costs; may be repeated.")
@@ -49,6 +54,7 @@ def compare(
     from occamroute.errors import InvalidInputError
     from occamroute.evaluation.comparing import DEFAULT_METHODS
     from occamroute.evaluation.comparing import compare as compare_methods
+    from occamroute.storage import is_folder
 
     if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv", ".svg"):
         raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
@@ -56,10 +62,12 @@ def compare(
         raise InvalidInputError("budgets are given with --budget or with --share, not with both.")
     named = DEFAULT_METHODS if methods is None else tuple(filter(None, map(str.strip, methods.split(","))))
     known, judged = _halves(profile, test, seed)
+    # Estimates for a folder are kept beside the report, so that the same command goes on after an interruption.
+    beside = None if out is None or test is None or not is_folder(test) else f"{out}.estimates"
     with progress_bar(f"{len(named)} methods on {len(judged):,} queries") as progress:
         report = compare_methods(
-            known, judged, budgets=_budgets(known, judged, budget, share), methods=named, reference=reference,
-            extractor=extractor, seed=seed, seeds=seeds, executor=engine, progress=progress,
+            known, judged, budgets=_budgets(judged, budget, share), methods=named, reference=reference,
+            extractor=extractor, seed=seed, seeds=seeds, executor=engine, progress=progress, out=beside,
         )  # fmt: skip
     if out is not None:
         _write(report, out)
@@ -69,19 +77,21 @@ def compare(
         _show(report, out)
 
 
-def _halves(profile: str, test: str | None, seed: int) -> tuple[Profile, Profile]:
+def _halves(profile: str, test: str | None, seed: int) -> tuple[Profile, Profile | LabelledFolder]:
     """The rows to learn from and those to judge on."""
     from occamroute.datasets import DATASETS, load_dataset
+    from occamroute.evaluation.labelled_folders import LabelledFolder
+    from occamroute.storage import is_folder
 
     if test is not None:
-        return load_profile(profile), load_profile(test)
+        return load_profile(profile), LabelledFolder.at(test) if is_folder(test) else load_profile(test)
     if profile in DATASETS and not Path(profile).exists():
         return load_dataset(profile)
     return load_profile(profile).split(0.5, seed=seed)
 
 
 def _budgets(
-    profile: Profile, test: Profile, budgets: list[str] | None, shares: list[float] | None
+    test: Profile | LabelledFolder, budgets: list[str] | None, shares: list[float] | None
 ) -> list[Fraction] | None:
     from occamroute._money import money, money_from_text
     from occamroute.evaluation.comparing import dearest_total
@@ -122,7 +132,8 @@ def _show(report: Report, out: str | None) -> None:
         mean = f"{100 * averages[method]:.2f}" if method in averages else ""
         rows.add_row(method, *(reached.get(amount, "") for amount in report.budgets), mean)
     print_table(rows)
-    print_table(f"difference from {about['reference']}, in points, ± half of its 90 % interval (paired bootstrap)")
+    how = "paired, normal" if about.get("intervals") == "normal" else "paired bootstrap"
+    print_table(f"difference from {about['reference']}, in points, ± half of its 90 % interval ({how})")
     rows = table("<method", *(f"{share:.3g}" for share in shares))
     for method in report.methods:
         if method != about["reference"]:

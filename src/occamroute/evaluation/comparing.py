@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from occamroute._version import __version__
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.estimation.base import whole_number
 from occamroute.evaluation.baselines import Answered, Setting, checked_methods, make_method
+from occamroute.evaluation.labelled_folders import LabelledFolder
 from occamroute.evaluation.reports import Report
 from occamroute.evaluation.scoring import Scores, decimal, score
 from occamroute.executors import Executor, opened
@@ -27,9 +28,6 @@ from occamroute.executors.local import one_thread_each
 from occamroute.knapsack import Problem
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
-
-if TYPE_CHECKING:
-    from occamroute.evaluation.labelled_folders import LabelledFolder
 
 __all__ = [
     "DEFAULT_METHODS", "Steps", "Terms", "compare", "dearest_of_all", "dearest_total", "described", "usual_shares",
@@ -46,7 +44,7 @@ WIDE = 60.0
 
 def compare(
     profile: Profile,
-    test: Profile | str | os.PathLike[str],
+    test: Profile | str | os.PathLike[str] | LabelledFolder,
     *,
     budgets: Iterable[Amount] | None = None,
     methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
@@ -78,6 +76,8 @@ def compare(
         raise UnknownNameError("reference", reference, named)
     seeds = whole_number(seeds, "seeds")
     if isinstance(test, str | os.PathLike):
+        test = LabelledFolder.at(test)
+    if isinstance(test, LabelledFolder):
         from occamroute.evaluation.large_comparing import compare_folder
 
         return compare_folder(

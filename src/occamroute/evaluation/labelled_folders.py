@@ -116,7 +116,7 @@ class _AsRead:
 
 
 def store_success(
-    test: LabelledFolder, out: Path, *, executor: Executor, progress: Progress | None = None
+    test: LabelledFolder, out: Path, *, executor: Executor | None, progress: Progress | None = None
 ) -> StoredEstimate:
     """The rows' true success in parts, checked once.
 

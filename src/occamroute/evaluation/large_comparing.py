@@ -24,7 +24,7 @@ from occamroute.evaluation.large_scoring import planned_in, score_large
 from occamroute.evaluation.large_values import StoredValues
 from occamroute.evaluation.reports import Report
 from occamroute.evaluation.scoring import decimal
-from occamroute.executors import Executor, make_executor, opened
+from occamroute.executors import Executor, opened
 from occamroute.executors.local import one_thread_each
 from occamroute.knapsack.streamed import LargeProblem
 from occamroute.planning.fitting import Progress
@@ -37,7 +37,7 @@ Results = dict[str, dict[Fraction, list[Decided]]]
 
 def compare_folder(
     profile: Profile,
-    path: str | os.PathLike[str],
+    test: LabelledFolder,
     *,
     budgets: Iterable[Amount] | None,
     named: Mapping[str, Any],
@@ -50,12 +50,11 @@ def compare_folder(
     out: str | os.PathLike[str] | None,
 ) -> Report:
     """``oc.compare`` for the queries of a folder: every method decides in passes over them, one more judges all."""
-    test = LabelledFolder.at(path)
     terms = Terms.of(profile, test.first, budgets=budgets, extractor=extractor, queries=len(test))
     steps = Steps(len(named) * seeds + 2, progress)
     # Sums of linear algebra depend on the number of its threads: here it is the same whoever works.
     with opened(executor) as workers, _work_folder(out) as work, one_thread_each():
-        truth = store_success(test, work.at("success"), executor=workers or make_executor(), progress=steps.within)
+        truth = store_success(test, work.at("success"), executor=workers, progress=steps.within)
         steps.finish()
         setting = LargeSetting(
             terms.profile, test, terms.budgets, terms.extractor, seed, terms.costs, truth, work, workers
@@ -65,9 +64,7 @@ def compare_folder(
             raise BudgetTooSmallError(Decimal(decimal(max(terms.budgets))), rounded_up(_least(test)))
         planned = planned_in(results)
         told_apart = [one.choice is not None and not one.mixed for one, _ in planned]
-        judged = judge(
-            StoredValues.of(truth), [plan for _, plan in planned], told_apart, setting.executor, steps.within
-        )
+        judged = judge(StoredValues.of(truth), [plan for _, plan in planned], told_apart, workers, steps.within)
         accuracy = judged.moments.mean[: len(profile.names)]
         scores = score_large(
             results, judged, names=profile.names, full=terms.full, reference=reference, seed=seed,

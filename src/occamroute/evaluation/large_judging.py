@@ -15,6 +15,7 @@ from occamroute.executors import Executor
 from occamroute.knapsack.certificate import bound_from
 from occamroute.knapsack.passes import Decision, Rules, decide, sums_of
 from occamroute.knapsack.problem import relative_gap
+from occamroute.planning.stored_estimates import within_memory
 
 __all__ = ["BINS", "Judged", "Moments", "Tally", "judge"]
 
@@ -121,7 +122,7 @@ def judge(
     truth: StoredValues,
     plans: Sequence[Planned],
     grouped: Sequence[bool],
-    executor: Executor,
+    workers: Executor | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Judged:
     """Apply all plans to all parts; of ``grouped`` ones, estimates are told apart by their size."""
@@ -133,6 +134,7 @@ def judge(
     decisions = tuple((values, tuple(applied)) for values, applied in by_values.values())
     sums, parts = _Sums(), len(truth.parts)
     shared = _Judging(truth, decisions, len(plans))
+    executor = within_memory(workers, len(truth.columns) * (1 + len(decisions)))
     for number, (moments, tallies) in enumerate(executor.map(_judge_part, shared, range(parts))):
         sums.add(moments, tallies)
         if progress is not None:

@@ -32,13 +32,13 @@ from occamroute.evaluation.large_values import (
     StoredValues,
     UniformValues,
 )
-from occamroute.executors import Executor, make_executor
+from occamroute.executors import Executor
 from occamroute.part_folders import content_key
 from occamroute.planning.candidates import Candidate
 from occamroute.planning.choosing import Choice
 from occamroute.planning.estimates import charged, looks_at_features
 from occamroute.planning.fitting import Planner, Progress, fit
-from occamroute.planning.stored_estimates import StoredEstimate, store_estimate
+from occamroute.planning.stored_estimates import StoredEstimate, store_estimate, within_memory
 from occamroute.profiles import Profile
 from occamroute.storage import ABOUT, read_about
 
@@ -79,8 +79,8 @@ class LargeSetting:
 
     @property
     def executor(self) -> Executor:
-        """Where parts are worked on."""
-        return self.workers or make_executor()
+        """Where parts are worked on: never more of them at once than memory has room for."""
+        return within_memory(self.workers, len(self.profile.names))
 
     def charged(self, extractor: str | None) -> tuple[FloatArray, Any]:
         """What each answer costs, and what the features cost for one query."""
@@ -223,7 +223,7 @@ def _stored(
         made_from={"estimator": repr(estimator)},
         knobs=said,
         out=place,
-        executor=setting.executor,
+        executor=setting.workers,
         progress=setting.progress,
     )
 

@@ -49,7 +49,9 @@ class Report:
     ``way_to_oracle`` (0 at the mixture, 1 at the oracle) with its ``way_interval``, and for auto the
     ``expected_accuracy`` it promised with its ``accuracy_interval``. A method has no row at a budget that it cannot
     keep. ``about`` says what was compared, and how well promises for single queries were kept (``calibration``).
-    Reports written by older versions lack some of the intervals: these are None.
+    Where the queries were in a folder, ``about["intervals"]`` is "normal" (means were drawn from the normal
+    distribution that resamples come to) and ``about["combined"]`` False (auto combined no answers). Reports written by
+    older versions lack some of the intervals: these are None.
     """
 
     rows: list[dict[str, Any]]

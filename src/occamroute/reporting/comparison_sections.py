@@ -188,6 +188,7 @@ def _differences(report: Report, method: str, row: Row) -> tuple[Section, ...]:
     }
     named = [other for other in others if other in here]
     title = f"Difference from {reference} at a budget of {short_share(row['budget_share'])}"
+    how = "paired by query, normal" if _from_folder(report) else "paired bootstrap over queries"
 
     def draw(canvas: Canvas) -> str:
         return interval_bars(
@@ -198,7 +199,7 @@ def _differences(report: Report, method: str, row: Row) -> tuple[Section, ...]:
 
     rows: list[list[str | Cell]] = [[other, *_by_budget(report, other, _difference)] for other in others]
     body = (
-        shown(draw, f"{title}, with 90 % intervals (paired bootstrap over queries). Blue: the whole interval is above "
+        shown(draw, f"{title}, with 90 % intervals ({how}). Blue: the whole interval is above "
                     "zero; orange: below.")
         + table(
             ("method", *_shares(report)), rows, strong=[others.index(method)] if method in others else [],
@@ -324,9 +325,20 @@ def _methods(report: Report, method: str) -> Section:
         + paragraph("What is compared; every method is charged for the features it looks at:")
         + facts(known)
         + paragraph(
-            "Intervals are of 90 %. Accuracies: Wilson's. Differences, drops and the way to the oracle: 1,000 "
-            "resamples of the queries (of whole groups, where the data has them), the same for every method. Costs and "
-            "counts are exact."
+            "Intervals are of 90 %. Accuracies: Wilson's. Differences, drops and the way to the oracle: "
+            f"{_drawn(report)}, the same for every method. Costs and counts are exact."
+            + (" Answers were not combined: the queries were judged from a folder." if _from_folder(report) else "")
         )
     )
     return Section("method", "Method and baselines", body)
+
+
+def _from_folder(report: Report) -> bool:
+    """Whether the queries were judged part by part, and never held together."""
+    return report.about.get("intervals") == "normal"
+
+
+def _drawn(report: Report) -> str:
+    if _from_folder(report):
+        return "1,000 draws from the normal distribution of the means, with the covariance that was measured"
+    return "1,000 resamples of the queries (of whole groups, where the data has them)"
