@@ -337,6 +337,9 @@ def test_other_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "OLDEST", (99, 0))
     with pytest.raises(oc.ExecutorError, match=r"too old to serve with, it must be 99\.0 or newer"):
         replicas.the_serve()
+    monkeypatch.setitem(sys.modules, "ray.serve", None)
+    with pytest.raises(oc.MissingExtraError, match=r"pip install 'occamroute\[ray-serve\]'"):
+        replicas.the_serve()
 
 
 def test_a_ledger_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:

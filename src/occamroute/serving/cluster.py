@@ -62,6 +62,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
 def checked(settings: Settings) -> Started:
     """What replicas will decide by; whatever they would refuse to start with is refused here, in one sentence."""
+    the_serve()  # where it is missing or too old, that is said before anything is done
     if settings.replicas < 1:
         raise InvalidInputError(f"replicas must be 1 or more, got {settings.replicas}.")
     check_ledger(settings.ledger, settings.replicas)

@@ -7,12 +7,12 @@ import os
 import socket
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from occamroute._optional import require
 from occamroute._version import __version__
-from occamroute.errors import ExecutorError, InvalidInputError
+from occamroute.errors import ExecutorError, InvalidInputError, MissingExtraError
 from occamroute.executors.ray_connection import connect, the_ray
 from occamroute.routing.guides import Guide
 from occamroute.serving.app import create_app
@@ -23,7 +23,7 @@ from occamroute.serving.settings import Settings
 
 __all__ = ["LIMITS", "Replica", "check_ledger", "the_serve"]
 
-# The first that Serve's replicas can ask each other with.
+# Replicas ask each other by a call that Serve has had for a short while; with older ones it was not tried.
 OLDEST = (2, 60)
 LIMITS = Limits()
 LOG = "service.log"
@@ -84,14 +84,18 @@ class Replica:
 
 def the_serve() -> Any:
     """Ray Serve, recent enough."""
-    ray = the_ray()
-    if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
+    try:
+        with warnings.catch_warnings():
+            # Serve's own forms are declared as an older pydantic wanted it, which nobody here can help.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            serve = import_module("ray.serve")
+    except ModuleNotFoundError as error:  # Ray is not there, or came without what Serve needs
+        raise MissingExtraError("a service with replicas", "ray-serve") from error
+    version = the_ray().__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         least = ".".join(map(str, OLDEST))
-        raise ExecutorError("ray", f"Ray {ray.__version__} is too old to serve with, it must be {least} or newer")
-    with warnings.catch_warnings():
-        # Serve's own forms are declared as an older pydantic wanted it, which nobody here can help.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return require("ray.serve", extra="ray", what="a service with replicas")
+        raise ExecutorError("ray", f"Ray {version} is too old to serve with, it must be {least} or newer")
+    return serve
 
 
 def check_ledger(address: str | None, replicas: int) -> None:
