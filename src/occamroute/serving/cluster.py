@@ -36,8 +36,8 @@ NAME = "occamroute"
 ONGOING = LIMITS.in_flight + 1
 # Seconds that Serve waits beyond those in which a replica finishes what is under way, and how often it looks.
 GRACE, LOOK = 10.0, 0.5
-# How often Serve asks a replica whether it is well, in seconds.
-CHECKED = 2.0
+# Seconds between Serve's questions whether a replica is well, and for an answer: three that do not come are enough.
+CHECKED, CHECKED_WITHIN = 2.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,7 @@ def _application(settings: Settings, snapshot: Snapshot) -> Any:
         num_replicas=settings.replicas,
         max_ongoing_requests=ONGOING,
         health_check_period_s=CHECKED,
+        health_check_timeout_s=CHECKED_WITHIN,
         graceful_shutdown_timeout_s=LIMITS.patience + GRACE,
         graceful_shutdown_wait_loop_s=LOOK,
         logging_config={"enable_access_log": False},  # addresses of requests are nobody's business

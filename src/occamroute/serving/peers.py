@@ -44,6 +44,11 @@ class Asked:
     headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     body: bytes = field(repr=False)
 
+    @property
+    def may_take_long(self) -> bool:
+        """Whether an answer may still be under way: what is looked up is there, or not."""
+        return _has_key(self.headers)
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -126,7 +131,11 @@ def _wanted(scope: Scope) -> int | None:
         return FOUND
     if ABOUT_A_DECISION.fullmatch(f"{method} {path}"):
         return UNKNOWN
-    return TAKEN if method == "POST" and any(name == KEY for name, _ in scope["headers"]) else None
+    return TAKEN if method == "POST" and _has_key(scope["headers"]) else None
+
+
+def _has_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == KEY for name, _ in headers)
 
 
 async def answered(app: ASGIApp, name: str, asked: Asked) -> Reply:
@@ -210,6 +219,7 @@ def _live(_: Asked, parts: Sequence[Reply]) -> bytes:
 def _metrics(_: Asked, parts: Sequence[Reply]) -> bytes:
     """The samples of all replicas, family by family, each with the replica's name."""
     families: dict[str, list[str]] = {}
+    name = ""
     for one in parts:
         for line in one.body.decode().splitlines():
             if line.startswith("# "):

@@ -27,6 +27,8 @@ __all__ = ["LIMITS", "Replica", "check_ledger", "the_serve"]
 OLDEST = (2, 60)
 LIMITS = Limits()
 LOG = "service.log"
+# Seconds that a replica is waited for that only has to look something up.
+SOON = 5.0
 
 
 class Replica:
@@ -74,7 +76,8 @@ class Replica:
         others = self._serve.get_replica_context().world_size - 1
         try:
             waiting = self._peers.broadcast("answer", self._tag, asked)
-            found = await waiting.results_async(timeout_s=LIMITS.patience, return_exceptions=True)
+            seconds = LIMITS.patience if asked.may_take_long else SOON
+            found = await waiting.results_async(timeout_s=seconds, return_exceptions=True)
         except Exception as error:  # noqa: BLE001  # of many kinds, by Ray and by Serve: the others were not heard
             logging.getLogger("occamroute").warning("the other replicas do not answer: %s", type(error).__name__)
             found = []
