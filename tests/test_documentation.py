@@ -229,7 +229,7 @@ def test_no_common_misspelling() -> None:
 def pins(name: str) -> dict[str, str]:
     """Version by package of a file of pins."""
     lines = text_of(f"scripts/{name}").splitlines()
-    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    pairs = (line.partition(";")[0].strip().split("==") for line in lines if line and not line.startswith("#"))
     return {canonicalize_name(package): version for package, version in pairs}
 
 
