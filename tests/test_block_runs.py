@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 import time
 from collections import Counter
@@ -370,6 +371,27 @@ def test_limits_of_services_are_shared() -> None:
         (source,) = sources_of(pool_of((service,)), share).values()
         assert source.concurrency == max(1, 8 // share)
         assert source.per_minute == 60 / share
+
+
+def test_ledgers_are_opened_anew_elsewhere(ledger_address: str) -> None:
+    """A ledger in a file or a database is the same one in another process; one in memory cannot be."""
+    name = f"sent {time.monotonic_ns()}"
+    ledger = oc.open_ledger(ledger_address, cap=5, name=name)
+    if ledger_address == "memory:":
+        with pytest.raises(oc.InvalidInputError, match="a ledger in memory cannot be sent"):
+            pickle.dumps(ledger)
+        return
+    other = pickle.loads(pickle.dumps(ledger))  # noqa: S301  # our own
+    other.reserve(2, key="one")
+    assert ledger.balance().available == 3
+    other.close()
+    if ledger_address.startswith("postgresql"):
+        with_password = oc.open_ledger(f"{ledger_address}&password=secret", name=name)
+        with pytest.raises(oc.InvalidInputError, match="PGPASSWORD") as caught:
+            pickle.dumps(with_password)
+        assert "secret" not in str(caught.value)
+        with_password.close()
+    ledger.close()
 
 
 def test_bad_input(plan: oc.Plan, profile: oc.Profile, tmp_path: Path) -> None:
