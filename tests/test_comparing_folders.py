@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -129,7 +131,7 @@ def test_other_prices_several_sets_and_seeds(tmp_path: Path) -> None:
     def made(rows: int, costs: tuple[float, ...]) -> oc.Profile:
         features = random.random((rows, 3))
         success = random.random((rows, 3)) < np.stack([features[:, 0], features[:, 1], np.full(rows, 0.8)], axis=1)
-        sets = {"a": features[:, :2], "hash": features[:, 1:].astype(np.float32)}
+        sets: dict[str, Any] = {"a": features[:, :2], "hash": features[:, 1:].astype(np.float32)}
         return oc.Profile(("a", "b", "c"), costs, sets, success, extractor="a", extractor_cost={"hash": 0.013})
 
     known, fresh = made(200, (0.1, 1.0, 3.0)), made(700, (0.2, 1.0, 2.5))
@@ -231,6 +233,11 @@ def test_what_cannot_be_judged_gets_one_sentence(known: oc.Profile, test: oc.Pro
         oc.compare(known, tmp_path / "seven", budgets=[1e-9], methods=["bagged"])
     with pytest.raises(oc.InvalidInputError, match="a name or an estimator with fit and predict"):
         oc.compare(known, tmp_path / "seven", methods={"mine": 3})
+    table = pq.read_table(tmp_path / "seven" / "0.parquet")
+    place = table.column_names.index(f"success:{known.names[0]}")
+    pq.write_table(table.set_column(place, table.field(place), pa.array(np.full(20, 1.5))), tmp_path / "wrong.parquet")
+    with pytest.raises(oc.InvalidInputError, match=r"success must lie in \[0, 1\], got 1\.5"):
+        oc.compare(known, tmp_path / "wrong.parquet")
     with pytest.raises(oc.InvalidInputError, match="those of a profile are not kept"):
         oc.compare(known, few, out=tmp_path / "work")
     with pytest.raises(oc.StorageError, match="no such file"):

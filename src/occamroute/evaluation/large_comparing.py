@@ -16,6 +16,7 @@ from typing import Any
 
 from occamroute._money import Amount, rounded_up
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
+from occamroute.evaluation.baselines import require_estimator
 from occamroute.evaluation.comparing import Steps, Terms, dearest_of_all, described
 from occamroute.evaluation.labelled_folders import LabelledFolder, store_success
 from occamroute.evaluation.large_judging import judge
@@ -50,6 +51,9 @@ def compare_folder(
     out: str | os.PathLike[str] | None,
 ) -> Report:
     """``oc.compare`` for the queries of a folder: every method decides in passes over them, one more judges all."""
+    for method in named.values():  # before hours of work, not after them
+        if not isinstance(method, str):
+            require_estimator(method)
     terms = Terms.of(profile, test.first, budgets=budgets, extractor=extractor, queries=len(test))
     steps = Steps(len(named) * seeds + 2, progress)
     # Sums of linear algebra depend on the number of its threads: here it is the same whoever works.

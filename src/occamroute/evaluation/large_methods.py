@@ -20,7 +20,6 @@ from occamroute.evaluation.baselines import (
     dearest_of,
     in_words,
     most_accurate_of,
-    require_estimator,
     seeded_estimator,
 )
 from occamroute.evaluation.labelled_folders import LabelledFolder
@@ -117,7 +116,6 @@ def make_large_method(method: str | Any, setting: LargeSetting) -> LargeMethod:
         if method not in LARGE_METHODS:
             raise UnknownNameError("method", method, LARGE_METHODS)
         return LARGE_METHODS[method](setting)
-    require_estimator(method)
     return _estimator(method)(setting)
 
 
