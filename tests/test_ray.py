@@ -309,12 +309,13 @@ def test_workers_of_another_version_refuse(workers: RayExecutor, monkeypatch: py
 
 def test_machines_other_than_this_one_need_a_token(workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes of the cluster are looked at, whatever its address is; and workers look at what their cluster asks."""
-    monkeypatch.setattr(ray_connection, "_shared", {})
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    with RayExecutor() as careful:
-        assert list(careful.map(_slept, 0.0, [1])) == [1]
+    assert list(workers.map(_slept, 0.0, [1])) == [1]
     monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(oc.ExecutorError, match="set RAY_AUTH_MODE=token to use machines other than this one"):
+        list(workers.map(_slept, 0.0, [1]))
+    monkeypatch.setattr(ray_connection, "_shared", {})
     with pytest.raises(oc.ExecutorError, match="set RAY_AUTH_MODE=token to use machines other than this one"):
         list(RayExecutor().map(_slept, 0.0, [1]))
     with pytest.raises(oc.ExecutorError, match="the cluster asks nobody for a token"):

@@ -85,13 +85,13 @@ class RayExecutor:
     def map(self, task: Task[Shared, Item, Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
         """``task(shared, item)`` of every item, in their order."""
         connection = self._connected()
-        ray = connection.ray
+        ray, foreign = connection.ray, connection.foreign()
         run = ray.remote(num_cpus=1, max_retries=self.retries, retry_exceptions=False)(_work)
         with _sendable("the task, or what it works with,"):
             # The task goes along, so that a worker unpacks both once. In a list Ray leaves the reference as it is.
             sent = [ray.put((task, shared))]
         # On this machine workers may import whatever this process may; elsewhere it must be installed.
-        terms = (__version__, connection.foreign, () if connection.foreign else tuple(sys.path))
+        terms = (__version__, foreign, () if foreign else tuple(sys.path))
         waiting: deque[Any] = deque()
         try:
             most = connection.most_at_once()

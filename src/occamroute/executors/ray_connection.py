@@ -37,7 +37,7 @@ _shared: dict[str, Connection] = {}
 
 
 class Connection:
-    """Ray, connected; ``foreign`` says whether machines other than this one take part.
+    """Ray, connected.
 
     Each executor that uses it leaves it once, and the last one closes it if it was opened for them: a Ray that this
     process was connected to before is never touched. ``folder`` is that of a Ray that was started here.
@@ -47,7 +47,6 @@ class Connection:
         self.ray = ray
         self.own = own
         self.folder = folder
-        self.foreign = folder is None and not all(map(_is_here, filter(_is_alive, ray.nodes())))
         self.users = 0
         self._identity = _identity(ray)
 
@@ -55,6 +54,14 @@ class Connection:
     def holds(self) -> bool:
         """Whether the process is still connected by it, and not by a later one of the caller's."""
         return bool(self.ray.is_initialized()) and _identity(self.ray) == self._identity
+
+    def foreign(self) -> bool:
+        """Whether machines other than this one take part now; without a token they are refused."""
+        if self.folder is not None or all(map(_is_here, filter(_is_alive, self.ray.nodes()))):
+            return False
+        if not _asks_for_token():
+            raise _refused("machines other than this one")
+        return True
 
     def most_at_once(self) -> int:
         """How many tasks to have under way: twice the cores, so that no worker waits for the next."""
@@ -87,18 +94,19 @@ def the_ray() -> Any:
 
 
 def connect(address: str | None, workers: int | None) -> Connection:
-    """The connection of this process, which the caller must leave once."""
+    """The connection of this process, which the caller must leave once; refused where a token is needed and not set."""
     ray = the_ray()
     with _lock:
         connection = _shared.get("connection")
         if connection is None or not connection.holds:
             connection = Connection(ray, own=False) if ray.is_initialized() else _opened(ray, address, workers)
             _shared["connection"] = connection
-        if connection.foreign and not _asks_for_token():
-            if connection.users == 0:
-                connection.close()
-            raise _refused("machines other than this one")
         connection.users += 1
+        try:
+            connection.foreign()
+        except ExecutorError:
+            connection.leave()
+            raise
         return connection
 
 
