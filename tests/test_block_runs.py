@@ -246,7 +246,7 @@ def plan_of_free_features(profile: oc.Profile) -> oc.Plan:
 def errand_of(plan: oc.Plan, pool: oc.Pool, place: Path, ledger: Any = None) -> Errand:
     folder = PartFolder.begin(place, "run", "test", len(plan), len(plan))
     return Errand(
-        run="run", folder=folder, pool=PoolAt.of(pool, here=True), questions=questions_of(QUERIES),
+        run="run", folder=folder, pool=PoolAt.of(pool, None), questions=questions_of(QUERIES),
         plan=plan, added=(Fraction(0),), ledger=ledger,
     )  # fmt: skip
 
@@ -336,6 +336,23 @@ def test_a_ledger_knows_of_calls_that_a_journal_lost(profile: oc.Profile, tmp_pa
         assert most_often((service,)) == 1
     assert Fraction(receipt.spent) <= 70
     assert ledger.balance().held == 0 or not keyed
+
+
+def test_a_hold_that_was_given_back_is_made_anew(profile: oc.Profile, tmp_path: Path) -> None:
+    """Killed between giving a hold back and writing that down: the call that is made again is in the ledger, too."""
+    plan = plan_of_free_features(profile)
+    first = oc.open_ledger(f"sqlite:///{tmp_path}/first.db", cap=1000)
+    models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
+    buy_block(errand_of(plan, pool_of(models), tmp_path / "first", first), 0)
+    second = oc.open_ledger(f"sqlite:///{tmp_path}/second.db", cap=1000)
+    keys = [entry.key for entry in first.entries() if entry.event == "reserve"]
+    assert len(keys) > 3
+    for key in keys:
+        second.release(second.reserve(1, key=key))
+    models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
+    receipt = buy_block(errand_of(plan, pool_of(models), tmp_path / "second", second), 0)
+    assert Fraction(second.balance().spent) == Fraction(receipt.spent) == bill(models)
+    assert second.balance().held == 0
 
 
 def test_profiles_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

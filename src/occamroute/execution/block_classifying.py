@@ -97,8 +97,8 @@ def classify_in_blocks(
     with workplace(out, journal) as place, opened(executor) as workers:
         folder = PartFolder.begin(place, "run", key, len(questions), rows)
         errand = Errand(
-            run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, here=workers is None),
-            questions=questions, share=side_by_side(workers), ledger=ledger,
+            run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, workers),
+            questions=questions, share=side_by_side(workers, folder), ledger=ledger,
         )  # fmt: skip
         one = Classifying(errand, pool, budget, known, _tariff(pool, questions, known, large), workers, progress)
         plan = _kept(one)

@@ -78,8 +78,8 @@ def execute_in_blocks(
     with workplace(out, journal) as place, opened(executor) as workers:
         folder = PartFolder.begin(place, "run", content_key(facts), len(plan), rows)
         errand = Errand(
-            run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, here=workers is None),
-            questions=questions, plan=plan, added=_added(plan, folder, features), share=side_by_side(workers),
+            run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, workers),
+            questions=questions, plan=plan, added=_added(plan, folder, features), share=side_by_side(workers, folder),
             ledger=ledger, features=features,
         )  # fmt: skip
         stored = bought_in_blocks(errand, workers, budget_of(plan, features), pool, progress)
@@ -133,9 +133,9 @@ def in_order(
         before = min(before + errand.folder.part_rows, errand.folder.rows)
 
 
-def side_by_side(workers: Executor | None) -> int:
+def side_by_side(workers: Executor | None, folder: PartFolder) -> int:
     """How many blocks are bought at once: so many share what classifiers allow."""
-    return max(1, int(getattr(workers, "at_once", 1)))
+    return min(len(folder), max(1, int(getattr(workers, "at_once", 1))))
 
 
 @contextmanager

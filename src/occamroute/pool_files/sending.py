@@ -25,9 +25,9 @@ class PoolAt:
     sent: Pool | None = None
 
     @classmethod
-    def of(cls, pool: Pool, *, here: bool) -> PoolAt:
-        """The pool for tasks that run in this process, or in others."""
-        by_file = None if here else pool.file
+    def of(cls, pool: Pool, workers: Any) -> PoolAt:
+        """The pool for tasks of an executor (None: of this process)."""
+        by_file = None if getattr(workers, "name", "local") == "local" else pool.file
         return cls(pool.names, pool.classes, by_file, None if by_file else pool)
 
     @cached_property

@@ -67,15 +67,16 @@ def answered_in_blocks(
     ledger: Any, progress: Callable[[int], None],
 ) -> tuple[dict[str, Stock], Bought]:  # fmt: skip
     """Stocks of all queries by source, and what became of the rest; ``progress`` hears how many answers came."""
+    blocks = -(-len(queries) // ROWS)
     with _beside(journal) as place:
         survey = Survey(
-            run=lasting_name(Path(f"{place}-run.json")), journal=place, pool=PoolAt.of(pool, here=False),
-            queries=queries, wanted=tuple(wanted), rows=ROWS, share=max(1, int(getattr(workers, "at_once", 1))),
+            run=lasting_name(Path(f"{place}-run.json")), journal=place, pool=PoolAt.of(pool, workers),
+            queries=queries, wanted=tuple(wanted), rows=ROWS, share=min(blocks, max(1, getattr(workers, "at_once", 1))),
             cap=None if budget is None else budget / len(queries), ledger=ledger,
         )  # fmt: skip
         stocks = {name: Stock(len(queries)) for name in wanted}
         bought = Bought()
-        for number, answered in enumerate(workers.map(_answer_block, survey, range(-(-len(queries) // ROWS)))):
+        for number, answered in enumerate(workers.map(_answer_block, survey, range(blocks))):
             _add(stocks, bought, answered, number * ROWS)
             progress(sum(stock.there.size for stock in answered.stocks.values()))
             if bought.down or bought.unaffordable:

@@ -234,7 +234,8 @@ class Buyer:
             amount = max(self.reserve(lane.source.name, rows), lane.most_seen(rows.size))
             call = self.journal.new_call()
             # Features alone are no answer: what is kept for that stays kept.
-            name = self._names.following(lane.source.name, rows)
+            # What is paid by the second is paid again by whoever makes the call again: nobody shares its hold.
+            name = "" if lane.source.timed else self._names.following(lane.source.name, rows)
             if self.purse.hold(call, amount, rows if lane.source.classes else rows[:0], name):
                 self._names.count(lane.source.name, rows)
                 if not self._is_anothers(call, lane.source):

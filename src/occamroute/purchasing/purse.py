@@ -63,15 +63,24 @@ class Purse:
             return False
         lease = None
         if self.ledger is not None:
-            key = f"{self.run}/{name or f'{self._process}/{call}'}"
             try:
-                lease = self.ledger.reserve(rounded_up(amount), key=key, lease_seconds=LEASE_SECONDS)
+                lease = self._lease(call, amount, name)
             except BudgetExceededError:
                 return False
         self.held += amount
         self.kept -= self._floor(rows)
         self._holds[call] = (amount, lease)
         return True
+
+    def _lease(self, call: int, amount: Fraction, name: str) -> Any:
+        """The ledger's hold: for a call that others may have begun, the one that they made, as long as it holds."""
+        wanted = rounded_up(amount)
+        if name:
+            lease = self.ledger.reserve(wanted, key=f"{self.run}/{name}", lease_seconds=LEASE_SECONDS)
+            if lease.state != "released" and lease.amount >= wanted:
+                return lease
+        key = f"{self.run}/{self._process}/{call}"
+        return self.ledger.reserve(wanted, key=key, lease_seconds=LEASE_SECONDS)
 
     def is_anothers(self, call: int) -> bool:
         """Whether somebody else had the ledger hold money for this very call before."""
