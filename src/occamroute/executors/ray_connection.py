@@ -24,7 +24,7 @@ __all__ = ["Connection", "connect", "the_ray"]
 OLDEST = (2, 52)
 ASKS_BY_ITSELF = (2, 59)
 # Letters in the folder of temporary files that leave enough of the 107 which a socket's path may have.
-LONGEST_FOLDER = 28
+LONGEST_FOLDER = 26
 # Seconds in which a cluster must take a call. Ray itself would try for many minutes.
 PATIENCE = 10.0
 # What a Ray started here may keep in shared memory, and the share of a small machine's that it may.
@@ -142,7 +142,8 @@ def _started(ray: Any, workers: int | None) -> Connection:
         try:
             ray.init(
                 address="local", num_cpus=thread_count(workers), include_dashboard=False, log_to_driver=False,
-                logging_level=logging.ERROR, object_store_memory=_object_store(), _temp_dir=folder,
+                logging_level=logging.ERROR, object_store_memory=_object_store(),
+                _temp_dir=os.path.join(folder, "r"),  # Ray opens it to all users of the machine, but not what it is in
             )  # fmt: skip
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
