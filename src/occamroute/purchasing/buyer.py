@@ -78,7 +78,8 @@ class Buyer:
         self.shelf = Shelf(list(sources), len(queries))
         with journal.reading():
             for outcome in journal.outcomes():
-                self.shelf.put(outcome)
+                if outcome.source in sources or not strict:  # of others nothing is wanted any more
+                    self.shelf.put(outcome)
             self.purse.spent += sum(journal.spending(), Fraction(0))
         # What calls without an answer cost since this buyer began, by source.
         self.lost: dict[str, Fraction] = {}
@@ -117,7 +118,9 @@ class Buyer:
         unless it is paid by the second, when only time was lost.
         """
         for call, name, rows, reserved in self.journal.unended():
-            source = self.sources[name]
+            source = self.sources.get(name)
+            if source is None:
+                continue  # nothing of it is wanted any more
             if source.idempotent or (self._strict and source.repeatable):
                 self._make_again(call, source, rows, reserved)
             elif self._strict and source.once_only:
