@@ -24,9 +24,9 @@ PAGES = sorted([*(ROOT / name for name in OTHERS), *ROOT.glob("docs/**/*.md")])
 ELSEWHERE = {f"examples/{name}/README.md" for name in ("digits", "language_id", "llm_labels", "paper_images")}
 # Blocks of these languages do something. What a service is asked and answers is tried in tests/serving.
 RUN = {"python", "sh", "console", "toml"}
-SHOWN = {"text", "http", "json", "csv"}
+SHOWN = {"text", "http", "json", "csv", "yaml"}
 # So many blocks may say that they cannot run here.
-MOST_NOT_RUN = 4
+MOST_NOT_RUN = 5
 
 
 def named(page: Path) -> str:
