@@ -7,6 +7,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 from servers import BillingServer, billing_server
 
 import occamroute as oc
+from occamroute.adapters.openai import ChatClassifier
 from occamroute.execution import block_runs
 from occamroute.executors.ray import RayExecutor
 from occamroute.profiling import blocks as profiling_blocks
@@ -197,3 +200,48 @@ def test_a_ledger_is_shared_by_workers(
     assert server.bill()["spent"] == run.exact_spent
     with pytest.raises(oc.InvalidInputError, match="a ledger in memory cannot be sent"):
         oc.execute(plan, pool, queries, executor=workers, ledger=oc.open_ledger("memory:", cap=1))
+
+
+def test_a_key_is_billed_once(server: BillingServer, workers: RayExecutor) -> None:
+    """Two requests of the same key get the same answer for one charge; another body has another key."""
+    price = oc.PerToken(*PRICES["large"])
+    one = ChatClassifier(
+        "large", price, classes=LABELS, base_url=f"{server.url}/v1", model="large", key_env="BILLING_KEY",
+        idempotent=True,
+    )  # fmt: skip
+    server.meet()
+    first = one.answer(["a note about #cat"], key="k")
+    again = one.answer(["a note about #cat"], key="k")
+    np.testing.assert_array_equal(first.probabilities, again.probabilities)
+    bill = server.bill()
+    assert (bill["billed"], bill["repeated"]) == (1, 1)
+    one._given_up = frozenset({"logprobs"})
+    one.answer(["a note about #cat"], key="k")
+    one.answer(["a note about #cat"])
+    bill = server.bill()
+    assert (bill["billed"], bill["repeated"]) == (3, 1)
+
+
+def test_a_command_that_was_killed_pays_once(
+    server: BillingServer, known: oc.Profile, workers: RayExecutor, tmp_path: Path
+) -> None:
+    """Without Ray, too: what was under way is asked again under the same key, and billed once."""
+    write_pool(tmp_path, server)
+    oc.save(known, tmp_path / "profile.parquet")
+    lines = ["id,text", *(f"q{row},{text}" for row, text in enumerate(texts(150, 5)))]
+    (tmp_path / "queries.csv").write_text("\n".join(lines) + "\n")
+    budget = f"{2.0 * float(known.mean_costs.max()) * 150:.6f}"
+    words = [sys.executable, "-m", "occamroute", "classify", "occamroute.toml", "profile.parquet", "queries.csv"]
+    words += ["--budget", budget, "--json"]
+    server.meet()
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while process.poll() is None and server.bill()["requests"] < 40:
+        time.sleep(0.005)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.kill()
+    process.wait()
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    bill = server.bill()
+    assert bill["repeated"] > 0
+    assert max(bill["billed_by"].values()) == 1
+    assert json.loads(done.stdout)["spent"] == float(bill["spent"])
