@@ -79,7 +79,8 @@ class Classifier(Protocol):
     Richer ones may offer ``answer(queries, timeout=None)`` → ``Answers`` in place of ``predict_proba``, its async
     twin ``aanswer``, and ``max_cost(queries)`` → (n,): what is reserved before a call. An attribute ``concurrency``
     above 0 says that calls go elsewhere, so many side by side; then ``timeout`` (seconds), ``retries`` and
-    ``per_minute`` (calls) count too. ``batch_size`` is the most queries that one call takes.
+    ``per_minute`` (calls) count too. ``batch_size`` is the most queries that one call takes. One that is ``idempotent``
+    takes a ``key`` with ``answer``, and charges calls of the same key once.
     """
 
     @property

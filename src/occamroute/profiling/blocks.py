@@ -37,7 +37,7 @@ ROWS = 2048
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What every task needs: ``cap`` is what a query may cost on average, None for no limit."""
+    """What every task needs: ``caps`` is the most that each block may cost, None for no limit."""
 
     run: str
     journal: str
@@ -46,7 +46,7 @@ class Survey:
     wanted: tuple[str, ...]
     rows: int
     share: int
-    cap: Fraction | None
+    caps: tuple[Fraction, ...] | None
     ledger: Any
 
     def place(self, number: int) -> Path:
@@ -72,7 +72,7 @@ def answered_in_blocks(
         survey = Survey(
             run=lasting_name(Path(f"{place}-run.json")), journal=place, pool=PoolAt.of(pool, workers),
             queries=queries, wanted=tuple(wanted), rows=ROWS, share=min(blocks, max(1, getattr(workers, "at_once", 1))),
-            cap=None if budget is None else budget / len(queries), ledger=ledger,
+            caps=None if budget is None else _caps(pool, queries, wanted, budget, blocks), ledger=ledger,
         )  # fmt: skip
         stocks = {name: Stock(len(queries)) for name in wanted}
         bought = Bought()
@@ -98,6 +98,15 @@ def _beside(journal: Any) -> Iterator[str]:
         yield f"{folder}/journal"
 
 
+def _caps(pool: Pool, queries: Any, wanted: list[str], budget: Fraction, blocks: int) -> tuple[Fraction, ...]:
+    """A budget divided among blocks by the most that each can cost, or by its queries where nobody knows that."""
+    reserve = worst_cases(sources_of(pool), queries)
+    spans = [np.arange(at * ROWS, min(len(queries), (at + 1) * ROWS)) for at in range(blocks)]
+    worst = [sum((reserve(name, rows) for name in wanted), Fraction(0)) for rows in spans]
+    shares = worst if sum(worst) else [Fraction(rows.size) for rows in spans]
+    return tuple(budget * share / sum(shares) for share in shares)
+
+
 def _answer_block(survey: Survey, number: int) -> Answered:
     """Every answer to the queries of one block."""
     queries = survey.queries[number * survey.rows : (number + 1) * survey.rows]
@@ -107,7 +116,7 @@ def _answer_block(survey: Survey, number: int) -> Answered:
     sources = sources_of(pool, survey.share)
     about = {"purpose": "profile", "queries": content_hash(queries), "price list": price_list(pool)}
     written = waited_for(place, about, f"{survey.run}-{number}")
-    cap = None if survey.cap is None else survey.cap * len(queries)
+    cap = None if survey.caps is None else survey.caps[number]
     purse = Purse(cap, ledger=survey.ledger, run=written.run)
     limited = cap is not None or survey.ledger is not None
     reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
