@@ -19,7 +19,7 @@ import pytest
 import occamroute as oc
 from occamroute.cli._app import app
 from occamroute.execution import block_classifying, block_runs
-from occamroute.execution.blocks import Errand, buy_block, journal_of
+from occamroute.execution.blocks import Errand, buy_block, extract_block, journal_of
 from occamroute.execution.questions import questions_of
 from occamroute.executors.local import LocalExecutor
 from occamroute.part_folders import PartFolder
@@ -236,6 +236,34 @@ def test_a_run_goes_on(profile: oc.Profile, whole: oc.Run, tmp_path: Path, momen
     assert bill(done) == 0
     with pytest.raises(oc.InvalidInputError, match="holds a run of something else"):
         oc.classify(pool_of(usual()), profile, QUERIES, budget=71, out=place)
+
+
+def test_stopped_between_planning_and_buying(
+    profile: oc.Profile, whole: oc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features that were paid are planned with again; and whoever comes too late extracts nothing more."""
+
+    def die(*_: Any) -> None:
+        raise Death
+
+    models, queries, place = usual(), folder_of(tmp_path / "queries"), tmp_path / "answers"
+    with monkeypatch.context() as patch:
+        patch.setattr(block_classifying, "_keep", die)
+        with pytest.raises(Death):
+            oc.classify(pool_of(models), profile, queries, budget=70, out=place)
+    asked: list[Any] = []
+
+    def extracted(*both: Any) -> Any:
+        asked.append(both)
+        return extract_block(*both)
+
+    monkeypatch.setattr(block_classifying, "extract_block", extracted)
+    run = oc.classify(pool_of(models), profile, queries, budget=70, out=place)
+    same(block_runs.in_memory(run, None), whole)
+    assert most_often(models) == 1
+    with pytest.raises(oc.JournalError, match="were extracted before"):
+        extract_block(*asked[0])
+    assert most_often(models) == 1
 
 
 def plan_of_free_features(profile: oc.Profile) -> oc.Plan:

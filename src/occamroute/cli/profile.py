@@ -38,6 +38,7 @@ def profile(
     from occamroute.data_files import read_data
     from occamroute.errors import InvalidInputError
     from occamroute.pool_files.reading import read_pool
+    from occamroute.profiling.blocks import name_of
     from occamroute.profiling.measuring import profile as run_pool
     from occamroute.storage import save
 
@@ -53,7 +54,8 @@ def profile(
             budget=amount, journal=journal, executor=engine, progress=progress,
         )  # fmt: skip
     save(made, out)
-    for leftover in (journal, *journal.parent.glob(f"{journal.name}-*")):  # the profile holds all of it now
+    # The profile holds all of it now. The run's name goes first: without it no worker begins a journal anew.
+    for leftover in (name_of(str(journal)), journal, *journal.parent.glob(f"{journal.name}-*")):
         leftover.unlink(missing_ok=True)
     print_json(_summary(made, out)) if as_json else _show(made, out)
 

@@ -30,7 +30,7 @@ from occamroute.execution.block_runs import (
     side_by_side,
     workplace,
 )
-from occamroute.execution.blocks import Asked, Errand, extract_block
+from occamroute.execution.blocks import EXTRACTED, Asked, Errand, extract_block
 from occamroute.execution.buying import MOST_MARGIN
 from occamroute.execution.questions import FolderQuestions, Questions, questions_of
 from occamroute.execution.runs import Run
@@ -53,7 +53,7 @@ from occamroute.storage import load, save, whole_file
 __all__ = ["classify_in_blocks"]
 
 # What is beside the answers: readers of folders pass over names that begin so.
-PLAN, PLAN_FOLDER, FEATURES, EXTRACTED = "_plan.parquet", "_plan", "_features", "_extracted.json"
+PLAN, PLAN_FOLDER, FEATURES = "_plan.parquet", "_plan", "_features"
 Made = TypeVar("Made", Plan, StoredPlan)
 Fitted = Callable[[Tariff, int, Executor | None], Planner]
 

@@ -31,7 +31,20 @@ from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool_files.sending import PoolAt
 from occamroute.storage import Parts, load, save, write
 
-__all__ = ["Asked", "Errand", "Extracted", "Receipt", "buy_block", "extract_block", "journal_of", "planned"]
+__all__ = [
+    "EXTRACTED",
+    "Asked",
+    "Errand",
+    "Extracted",
+    "Receipt",
+    "buy_block",
+    "extract_block",
+    "journal_of",
+    "planned",
+]
+
+# Says that features are extracted, what they cost, and what was planned with them: from then on answers are bought.
+EXTRACTED = "_extracted.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +172,7 @@ def _shop_for(errand: Errand, number: int) -> Iterator[tuple[Shop, Looked, Plan]
     shop, looked = open_for(
         plan, errand.pool.pool, errand.questions.block(*errand.folder.span(number)), features=errand.features,
         budget=money(plan.budget) + errand.added[number], journal=journal_of(errand.folder.file(number)),
-        ledger=errand.ledger,
-        stages=errand.stages, together=errand.together(number),
+        ledger=errand.ledger, stages=errand.stages, together=errand.together(number),
     )  # fmt: skip
     try:
         yield shop, looked, plan
@@ -194,9 +206,12 @@ def extract_block(errand: Errand, asked: Asked) -> Extracted:
         stages=errand.stages, together=errand.together(number),
     )  # fmt: skip
     try:
+        if (errand.folder.path / EXTRACTED).exists():
+            # Only somebody whom all others believe dead comes this late: the journal may be gone.
+            raise JournalError(journal_of(part), "all features of its run were extracted before")
         looked = Looked()
         table = _filled(look(shop, looked, asked.extractor), looked, asked)
-        if asked.out is not None:
+        if asked.out is not None and not asked.out.exists():  # a plan may have been begun with it
             columns = {"id": np.array(shop.ids), f"features:{asked.extractor}": table}
             write(Parts("features", columns, {}), asked.out)
         return Extracted(table if asked.out is None else table[:0], str(shop.buyer.purse.spent))

@@ -29,7 +29,7 @@ from occamroute.purchasing.shelf import Stock
 from occamroute.purchasing.sources import Source, sources_of
 from occamroute.purchasing.terms import content_hash, price_list
 
-__all__ = ["ROWS", "answered_in_blocks", "refuse_blocks", "worst_cases"]
+__all__ = ["ROWS", "answered_in_blocks", "name_of", "refuse_blocks", "worst_cases"]
 
 # Queries in a block: whole batches, so that blocks make the calls that one run would make.
 ROWS = 2048
@@ -70,7 +70,7 @@ def answered_in_blocks(
     blocks = -(-len(queries) // ROWS)
     with _beside(journal) as place:
         survey = Survey(
-            run=lasting_name(Path(f"{place}-run.json")), journal=place, pool=PoolAt.of(pool, workers),
+            run=lasting_name(name_of(place)), journal=place, pool=PoolAt.of(pool, workers),
             queries=queries, wanted=tuple(wanted), rows=ROWS, share=min(blocks, max(1, getattr(workers, "at_once", 1))),
             caps=None if budget is None else _caps(pool, queries, wanted, budget, blocks), ledger=ledger,
         )  # fmt: skip
@@ -82,6 +82,11 @@ def answered_in_blocks(
             if bought.down or bought.unaffordable:
                 break  # there will be no profile
     return stocks, bought
+
+
+def name_of(journal: str) -> Path:
+    """Where a run's name is kept, as long as it goes on."""
+    return Path(f"{journal}-run.json")
 
 
 @contextmanager
@@ -122,6 +127,9 @@ def _answer_block(survey: Survey, number: int) -> Answered:
     reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
     buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, careful=False, strict=True)
     try:
+        if not name_of(survey.journal).exists():
+            # Only somebody whom all others believe dead comes this late: the profile is made, its journals are removed.
+            raise JournalError(place, "its run has ended")
         buyer.recover()
         bought = buyer.buy(dict.fromkeys(survey.wanted, np.arange(len(queries))))
         return Answered({name: buyer.shelf[name] for name in survey.wanted}, bought)
