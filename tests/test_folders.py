@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import occamroute as oc
+from occamroute import folders
 from occamroute._money import exact
 from occamroute.folders import QueryFolder
 from occamroute.part_folders import PartFolder, part_rows_for
@@ -140,6 +141,31 @@ def test_large_row_groups_are_gone_through_in_order(features: Any, tmp_path: Pat
         assert max(table.num_rows for _, table in batches) <= rows
     assert part_rows_for(100) == part_rows_for(200_000) == 4096
     assert part_rows_for(10**9) == 65_536
+
+
+def test_files_are_opened_once_and_known_by_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many row groups a file has; one that is changed or removed in the middle of the work is noticed."""
+    for name, first in (("a", 0), ("b", 3000)):
+        numbered = pa.table({"x": pa.array(range(first, first + 3000))})
+        pq.write_table(numbered, tmp_path / f"{name}.parquet", row_group_size=7)
+    found = QueryFolder(tmp_path)
+    opened: list[Path] = []
+    really = folders._open
+
+    def count(file: Path) -> Any:
+        opened.append(file)
+        return really(file)
+
+    monkeypatch.setattr(folders, "_open", count)
+    table = found.read(10, 5000, ["x"])
+    assert np.asarray(table["x"]).tolist() == list(range(10, 5000))
+    assert len(opened) == 2
+    pq.write_table(pa.table({"x": pa.array(range(3000))}), tmp_path / "b.parquet", row_group_size=7)
+    with pytest.raises(oc.StorageError, match="it was changed in the middle of the work"):
+        found.read(10, 5000, ["x"])
+    (tmp_path / "b.parquet").unlink()
+    with pytest.raises(oc.StorageError, match=r"b\.parquet"):
+        found.read(10, 5000, ["x"])
 
 
 def test_what_was_done_is_not_done_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate
@@ -52,9 +52,11 @@ class QueryFolder:
         groups: list[_Group] = []
         sizes: list[int] = []
         said = []
+        stamps: list[tuple[int, int]] = []
         schema: Any = None
         for number, name in enumerate(self.files):
             file = self.path / name
+            stamps.append(_stamp(file))  # before it is opened: a later change is noticed
             opened = _open(file)
             metadata, own = opened.metadata, opened.schema_arrow.remove_metadata()
             if schema is not None and set(own.names) != set(schema.names):
@@ -62,10 +64,9 @@ class QueryFolder:
             schema = own if schema is None else schema
             sizes += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             groups += [_Group(number, group) for group in range(metadata.num_row_groups)]
-            facts = file.stat()
-            said.append((name.as_posix(), facts.st_size, facts.st_mtime_ns, metadata.num_rows, str(own)))
+            said.append((name.as_posix(), *stamps[-1], metadata.num_rows, str(own)))
         self.columns: tuple[str, ...] = tuple(schema.names)
-        self._groups = tuple(groups)
+        self._groups, self._stamps = tuple(groups), tuple(stamps)
         self._starts = (0, *accumulate(sizes))
         self.largest_group = max(sizes, default=0)
         # Content is not read for this: a file that was changed has another time.
@@ -92,10 +93,17 @@ class QueryFolder:
 
         at = bisect_right(self._starts, start) - 1
         while at < len(self._groups) and self._starts[at] < stop:
-            group = self._groups[at]
-            file, first = self.path / self.files[group.file], self._starts[at]
+            # A file's groups are read in one go: to open it takes the longer the more of them there are.
+            here = self._groups[at].file
+            until = bisect_right(self._groups, here, lo=at, key=lambda group: group.file)
+            until = min(until, bisect_left(self._starts, stop))
+            numbers = [group.number for group in self._groups[at:until]]
+            file, first = self.path / self.files[here], self._starts[at]
+            opened = _open(file)
+            if _stamp(file) != self._stamps[here]:
+                raise StorageError(file, "it was changed in the middle of the work")
             try:
-                for batch in _open(file).iter_batches(rows, row_groups=[group.number], columns=list(columns)):
+                for batch in opened.iter_batches(rows, row_groups=numbers, columns=list(columns)):
                     begin, end = max(start - first, 0), min(stop - first, batch.num_rows)
                     if begin < end:
                         yield first + begin, pa.Table.from_batches([batch.slice(begin, end - begin)])
@@ -104,12 +112,21 @@ class QueryFolder:
                         return
             except (pa.ArrowException, OSError) as error:
                 raise StorageError(file, "it is cut off or damaged") from error
-            at += 1
+            at = until
 
     def place(self, row: int) -> str:
         """Which file a row is in, for messages."""
         at = min(bisect_right(self._starts, row) - 1, len(self._groups) - 1)
         return str(self.path / self.files[self._groups[at].file])
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """A file's size and its time of change: by these it is known."""
+    try:
+        facts = file.stat()
+    except OSError as error:
+        raise StorageError(file, "it is not there any more") from error
+    return facts.st_size, facts.st_mtime_ns
 
 
 def _open(file: Path) -> Any:
