@@ -200,6 +200,54 @@ def test_what_was_done_is_not_done_again(
     assert len(written) == 6
 
 
+def test_what_is_lost_is_made_again(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Parts of a finished folder that are gone or damaged inside; leftovers; a removal that was cut short."""
+    out = tmp_path / "estimates"
+    stored = oc.estimate(known, folder, estimator="sampled", out=out)
+    parts = [stored.parts.file(number) for number in range(3)]
+    contents = [part.read_bytes() for part in parts]
+    middle = len(contents[1]) // 2
+    parts[1].write_bytes(contents[1][:middle] + bytes(64) + contents[1][middle + 64 :])
+    with pytest.raises(oc.StorageError, match="it is damaged: remove it"):
+        stored.plan(whole(known, 0.2), out=tmp_path / "never")
+    for part in parts[1:]:
+        part.unlink()
+    (out / ".part-000002.parquet.x.tmp").write_text("of a process that was killed")
+    again = oc.estimate(known, folder, estimator="sampled", out=out)
+    assert [part.read_bytes() for part in parts] == contents
+    assert sorted(os.listdir(out)) == ["about.json", *(part.name for part in parts)]
+    unlink, left = Path.unlink, [2]
+
+    def cut_short(self: Path, missing_ok: bool = False) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        unlink(self, missing_ok)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "unlink", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            again.parts.remove()
+    assert len(list(out.glob("part-*"))) == 1
+    oc.estimate(known, folder, estimator="sampled", out=out).parts.remove()
+    assert not out.exists()
+
+
+def test_a_full_disk_gets_one_sentence(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Whatever the file system says about a file that it does not take."""
+    code = (
+        "import resource, signal, sys, occamroute as oc\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "oc.estimate(oc.load(sys.argv[1]), sys.argv[2], estimator='sampled', out=sys.argv[3])\n"
+    )
+    oc.save(known, tmp_path / "profile.parquet")
+    words = [sys.executable, "-c", code, *map(str, (tmp_path / "profile.parquet", folder, tmp_path / "out"))]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert "InvalidInputError: cannot write" in done.stderr.splitlines()[-1]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["about.json"]
+
+
 def test_another_job_into_the_same_folder_is_refused(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
     """What is there stays there."""
     out = tmp_path / "estimates"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -103,8 +104,23 @@ class PartFolder:
         about = read_about(self.path)
         return about if about.get("done") else None
 
+    @property
+    def complete(self) -> bool:
+        """Whether it is finished, and every part is still there."""
+        return self.finished is not None and all(self.kept(number) is not None for number in range(len(self)))
+
+    def remove(self) -> None:
+        """Take the folder away; what is said of it goes last, so that a removal cut short leaves one that can go on."""
+        for file in sorted(self.path.glob("*"), key=lambda file: file.name == ABOUT):
+            if not file.is_dir():
+                file.unlink(missing_ok=True)  # somebody else may do the same
+        with suppress(OSError):
+            self.path.rmdir()
+
     def finish(self, about: Mapping[str, Any]) -> None:
         """Say that all parts are there, and what the whole is."""
+        for leftover in self.path.glob(".part-*.tmp"):  # of processes that were killed
+            leftover.unlink(missing_ok=True)
         self._write_about(about, done=True)
 
     def file(self, number: int) -> Path:
@@ -140,7 +156,8 @@ class PartFolder:
         try:
             table = self._open(number).read(None if columns is None else list(columns))
         except (pa.ArrowException, OSError) as error:
-            raise StorageError(self.file(number), "it is damaged") from error
+            reason = "it is damaged: remove it, and make it again with the call that made it"
+            raise StorageError(self.file(number), reason) from error
         if table.num_rows != stop - start:
             raise StorageError(self.file(number), f"it has {table.num_rows} rows, {stop - start} are expected")
         return table

@@ -81,7 +81,7 @@ class Storable(Protocol):
 
 def save(noun: Storable, path: str | os.PathLike[str]) -> None:
     """Write a profile, plan, frontier, run or report to a Parquet file; the file is whole or it is not there."""
-    if not hasattr(noun, "parts"):
+    if not callable(getattr(noun, "parts", None)):
         known = "profiles, plans, frontiers, runs and reports"
         raise InvalidInputError(f"only {known} can be saved, got {type(noun).__name__}.")
     write(noun.parts(), path)
@@ -234,6 +234,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         temporary.replace(target)
+    except OSError as error:  # a disk that is full, a folder that is gone
+        reason = os.strerror(error.errno) if error.errno else error
+        raise InvalidInputError(f"cannot write {target}: {reason}.") from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +42,7 @@ def estimates_beside(
             progress=progress,
         )  # fmt: skip
     yield made
-    shutil.rmtree(folder)
+    made.parts.remove()
 
 
 def planned_folder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,7 @@ def plan_folder(
     made = make_stored_plan(
         estimate.blocks(choice.penalty, executor), problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting
     )
-    shutil.rmtree(beside)
+    estimate.parts.remove()
     return made
 
 

@@ -235,7 +235,7 @@ def store_estimate(
         "made_from": {**made_from, "queries": folder.fingerprint},
     }
     parts = PartFolder.begin(out, "estimate", content_key([about, rows, part_rows, knobs]), rows, part_rows)
-    if parts.finished is None:
+    if not parts.complete:
         looked_at = _columns_of(folder, extractor) if columns is None else columns
         shared = _Estimating(folder, looked_at, width, estimator, names, parts)
         _estimate_all(shared, within_memory(executor, len(names)), progress)

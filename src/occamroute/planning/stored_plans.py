@@ -215,7 +215,7 @@ def make_stored_plan(
     estimate = blocks.estimate
     key = content_key([estimate.fingerprint, str(problem.budget), knobs])
     parts = PartFolder.begin(out, "plan", key, len(estimate), estimate.parts.part_rows)
-    if parts.finished is not None:
+    if parts.complete:
         return StoredPlan.from_folder(out)
     problem = state(problem, blocks)
     found = solve_streamed(problem, blocks, seed=knobs["plan_seed"])
