@@ -18,7 +18,7 @@ The public names in the order of the pipeline::
     compare → Report                        against every baseline, on queries whose success is known
     doctor → Checkup                        what looks wrong with a profile, and what to do about it
     save, load                              profiles, plans, frontiers and reports as Parquet files
-    StoredEstimate, StoredPlan              the same for folders of queries larger than memory
+    StoredEstimate, StoredPlan, StoredRun   the same for folders of queries larger than memory
 
 Importing starts nothing: each name is loaded at its first use.
 """
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from occamroute.evaluation.reports import Report
     from occamroute.execution.classifying import classify, execute
     from occamroute.execution.runs import Run
+    from occamroute.execution.stored_runs import StoredRun
     from occamroute.knapsack import Problem, Solution, solve
     from occamroute.ledger import open_ledger
     from occamroute.planning.estimates import Estimate, estimate
@@ -127,6 +128,7 @@ __all__ = [
     "StorageError",
     "StoredEstimate",
     "StoredPlan",
+    "StoredRun",
     "UnavailableError",
     "UnknownNameError",
     "__version__",
@@ -177,6 +179,7 @@ _HOMES = {
     "Solution": "knapsack",
     "StoredEstimate": "planning.stored_estimates",
     "StoredPlan": "planning.stored_plans",
+    "StoredRun": "execution.stored_runs",
     "classifier": "adapters",
     "classify": "execution.classifying",
     "compare": "evaluation.comparing",
