@@ -24,6 +24,7 @@ from occamroute import folders
 from occamroute._money import exact
 from occamroute.folders import QueryFolder
 from occamroute.part_folders import PartFolder, part_rows_for
+from occamroute.planning.from_folders import plan_with_estimator
 from occamroute.planning.stored_estimates import StoredEstimate
 from occamroute.planning.stored_plans import StoredPlan
 
@@ -231,6 +232,62 @@ def test_what_is_lost_is_made_again(known: oc.Profile, folder: Path, tmp_path: P
     assert len(list(out.glob("part-*"))) == 1
     oc.estimate(known, folder, estimator="sampled", out=out).parts.remove()
     assert not out.exists()
+
+
+def test_what_cannot_be_is_refused_before_the_work(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Nothing is estimated for a plan that cannot be made or written, or would be read as queries."""
+    (tmp_path / "file").write_text("")
+    oc.estimate(known, folder, estimator="mixture", out=tmp_path / "other")
+    outs = {
+        "it is a file": "file",
+        "holds an estimate": "other",
+        "it is not empty": ".",
+        "read as queries": folder / "p",
+    }
+    usual: Any = {"estimator": "sampled", "extractor": None, "penalty": 0.0, "objective": "mean", "seed": 0}
+    cases: list[tuple[str, Any, Any, Any]] = [(said, out, 0.2, {}) for said, out in outs.items()]
+    cases += [(said, "out", share, knob) for said, share, knob in (
+        ("is too small", 0.0, {}), ("penalty must be", 0.2, {"penalty": -1}), ("objective", 0.2, {"objective": "x"}),
+    )]  # fmt: skip
+    before = sorted(tmp_path.rglob("*"))
+    for said, out, share, knob in cases:
+        with pytest.raises(oc.OccamError, match=said):
+            plan_with_estimator(
+                known, folder, whole(known, share), out=tmp_path / out, executor=None, progress=None, **usual | knob
+            )
+    with pytest.raises(oc.InvalidInputError, match="read as queries"):
+        oc.estimate(known, folder, estimator="mixture", out=folder / "more" / "e")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not (folder / "p").exists()
+
+
+def test_a_finished_plan_is_not_estimated_again(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Though its estimates are gone, or half of them; nor are parts believed that would cost more than the budget."""
+    out, beside = tmp_path / "plan", tmp_path / "plan.estimates"
+
+    def make() -> StoredPlan:
+        return plan_with_estimator(
+            known, folder, whole(known, 0.2), estimator="sampled", extractor=None, penalty=0.0, objective="mean",
+            seed=0, out=out, executor=None, progress=None,
+        )  # fmt: skip
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartFolder, "remove", lambda parts: None)
+        first = make()
+    (beside / "part-000001.parquet").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("occamroute.planning.stored_estimates.predicted", None)
+        assert choices(make()).tolist() == choices(first).tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+    part, about = first.parts.file(1), json.loads((out / "about.json").read_text())
+    metadata = pq.read_schema(part).metadata
+    said = json.loads(metadata[b"occamroute"])
+    said["tally"]["counts"] = [4096 * (name == known.names[known.dearest]) for name in known.names]
+    changed = pq.read_table(part).replace_schema_metadata({b"occamroute": json.dumps(said).encode()})
+    pq.write_table(changed, part)
+    (out / "about.json").write_text(json.dumps(about | {"done": False}))
+    with pytest.raises(oc.StorageError, match="its parts are not of one plan"):
+        make()
 
 
 def test_a_full_disk_gets_one_sentence(known: oc.Profile, folder: Path, tmp_path: Path) -> None:

@@ -38,9 +38,10 @@ class QueryFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.files: tuple[Path, ...] = ()
-        if is_folder(path):
+        self._all = is_folder(path)
+        if self._all:
             names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if file.is_file())
-            self.files = tuple(name for name in names if not any(part[0] in "._" for part in name.parts))
+            self.files = tuple(name for name in names if not _passed_over(name))
             if not self.files:
                 raise StorageError(path, "it holds no Parquet files")
         else:
@@ -114,10 +115,20 @@ class QueryFolder:
                 raise StorageError(file, "it is cut off or damaged") from error
             at = until
 
+    def would_read(self, path: str | os.PathLike[str]) -> bool:
+        """Whether Parquet files written there would be among those of the folder."""
+        place, own = Path(path).resolve(), self.path.resolve()
+        return self._all and own in place.parents and not _passed_over(place.relative_to(own))
+
     def place(self, row: int) -> str:
         """Which file a row is in, for messages."""
         at = min(bisect_right(self._starts, row) - 1, len(self._groups) - 1)
         return str(self.path / self.files[self._groups[at].file])
+
+
+def _passed_over(name: Path) -> bool:
+    """Whether a name within the folder is hidden, or somebody's own."""
+    return any(part[0] in "._" for part in name.parts)
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from occamroute._arrays import IntArray
 from occamroute.errors import InvalidInputError, StorageError
 from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
 
-__all__ = ["PartFolder", "content_key", "named_column", "part_rows_for", "positions_in"]
+__all__ = ["PartFolder", "content_key", "named_column", "part_rows_for", "positions_in", "require_room"]
 
 # A part has so many rows at most, and at least so many; where rows are wide, so many numbers at most.
 MOST_ROWS, FEWEST_ROWS = 1 << 16, 1 << 12
@@ -34,6 +34,15 @@ def part_rows_for(rows: int, columns: int = 1) -> int:
     wanted = -(-rows // (PARTS * FEWEST_ROWS)) * FEWEST_ROWS
     most = MOST_NUMBERS // columns // FEWEST_ROWS * FEWEST_ROWS
     return max(FEWEST_ROWS, min(MOST_ROWS, most, wanted))
+
+
+def require_room(path: str | os.PathLike[str]) -> None:
+    """Raise unless parts could be written there: nothing is there, or what was begun before."""
+    place = Path(path)
+    if place.exists() and not place.is_dir():
+        raise InvalidInputError(f"cannot write {place}: it is a file, a folder is needed.")
+    if place.exists() and not (place / ABOUT).exists() and any(name[0] != "." for name in os.listdir(place)):
+        raise InvalidInputError(f"cannot write into {place}: it is not empty, and holds nothing that was begun here.")
 
 
 def content_key(facts: Any) -> str:
@@ -55,8 +64,7 @@ class PartFolder:
     def begin(cls, path: str | os.PathLike[str], kind: str, key: str, rows: int, part_rows: int) -> PartFolder:
         """A folder to write parts into, new or begun before with the same; one of something else is refused."""
         place = Path(path)
-        if place.exists() and not place.is_dir():
-            raise InvalidInputError(f"cannot write {place}: it is a file, a folder is needed.")
+        require_room(place)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -68,10 +76,6 @@ class PartFolder:
                 raise InvalidInputError(
                     f"{place} holds {_article(found['kind'])} of something else: give another folder, or remove it."
                 )
-        elif any(not name.startswith(".") for name in os.listdir(place)):
-            raise InvalidInputError(
-                f"cannot write into {place}: it is not empty, and holds nothing that was begun here."
-            )
         else:
             made._write_about({}, done=False)
         return made
@@ -135,8 +139,12 @@ class PartFolder:
         table = pa.table({name: _arrow(column) for name, column in columns.items()})
         said = {"format": FORMAT, "kind": f"part of {self.kind}", "key": self.key, **(about or {})}
         table = table.replace_schema_metadata({KEY: json.dumps(said).encode()})
-        with whole_file(self.file(number)) as temporary:
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        try:
+            with whole_file(self.file(number)) as temporary:
+                pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        except InvalidInputError:
+            if self.kept(number) is None:  # else somebody who does the same was faster, and has tidied up
+                raise
 
     def kept(self, number: int) -> dict[str, Any] | None:
         """What is said of a part that is there and was made from the same; None where there is none."""

@@ -60,6 +60,7 @@ def planned_folder(
 ) -> StoredPlan:
     """The plan for a folder of queries, written to the folder ``place``."""
     from occamroute.planning.fitting import plan
+    from occamroute.planning.from_folders import plan_with_estimator
 
     if estimator == "auto":
         with progress_bar("choosing, estimating and planning") as progress:
@@ -67,10 +68,8 @@ def planned_folder(
                 profile, features if extractor is None else {extractor: features}, budget=budget, seed=seed,
                 executor=engine, out=place, progress=progress,
             )  # fmt: skip
-    with estimates_beside(
-        place, profile, features, estimator=estimator, extractor=extractor, seed=seed, engine=engine
-    ) as found, progress_bar("writing the plan") as progress:  # fmt: skip
-        return found.plan(
-            budget, out=place, penalty=penalty, objective=objective, seed=seed, executor=engine,  # type: ignore[arg-type]
-            progress=progress,
+    with progress_bar("estimating and planning") as progress:
+        return plan_with_estimator(
+            profile, features, budget, estimator=estimator, extractor=extractor, penalty=penalty,
+            objective=objective, seed=seed, out=place, executor=engine, progress=progress,  # type: ignore[arg-type]
         )  # fmt: skip

@@ -31,12 +31,14 @@ def frontier(
     """Show the highest expected accuracy at every budget (the plain mean of estimates, which is optimistic)."""
     from occamroute.charts.pictures import frontier_chart
     from occamroute.errors import InvalidInputError
+    from occamroute.planning.estimates import checked_penalty
     from occamroute.storage import is_folder, save, whole_file
     from occamroute.tables import read_queries, write_csv
 
     suffix = None if out is None else Path(out).suffix.lower()
     if suffix not in (None, ".parquet", ".csv", ".svg"):
         raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
+    checked_penalty(penalty)
     known = load_profile(profile)
     if is_folder(features):
         with kept_folder(out) as place, estimates_beside(

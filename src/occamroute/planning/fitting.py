@@ -95,7 +95,7 @@ class Planner:
         meant = folder_meant(features)
         if meant is not None:
             with opened(executor) as workers:
-                return self._plan_folder(meant, budget, costs, named_out(out), workers, progress)
+                return self._plan_folder(meant, budget, costs, named_out(out, meant.folder), workers, progress)
         tables = _offered(self.profile, features)
         queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
         sets = _payable(self.profile, tuple(tables), budget, queries, costs)
@@ -295,7 +295,7 @@ def _plan_of_folder(
 ) -> StoredPlan:  # fmt: skip
     if ids is not None:
         raise InvalidInputError("ids of queries in a folder are in its files, in a column 'id'.")
-    place = named_out(out)
+    place = named_out(out, meant.folder)
     queries = len(meant.folder)
     _payable(profile, meant.sets(profile), budget, queries, costs)
     with opened(executor) as workers:

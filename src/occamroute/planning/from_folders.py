@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,18 @@ from occamroute.errors import InvalidInputError, UnknownNameError
 from occamroute.estimation import make_estimator
 from occamroute.executors import Executor, opened
 from occamroute.folders import QueryFolder
+from occamroute.knapsack import Objective
 from occamroute.knapsack.streamed import LargeProblem
+from occamroute.part_folders import require_room
 from occamroute.planning.choosing import Choice
-from occamroute.planning.estimates import charged, chosen_extractor, looks_at_features, sigma_of
+from occamroute.planning.estimates import charged, checked_penalty, chosen_extractor, looks_at_features, sigma_of
 from occamroute.planning.members import Members
-from occamroute.planning.stored_estimates import Progress, StoredEstimate, feature_sets_of, store_estimate
-from occamroute.planning.stored_plans import Expecting, StoredPlan, make_stored_plan
+from occamroute.planning.stored_estimates import EstimateOrder, Progress, StoredEstimate, feature_sets_of
+from occamroute.planning.stored_plans import Expecting, StoredPlan, begin_plan, make_stored_plan
 from occamroute.profiles import Profile
+from occamroute.storage import ABOUT
 
-__all__ = ["FolderMeant", "estimate_folder", "folder_meant", "named_out", "plan_folder"]
+__all__ = ["FolderMeant", "estimate_folder", "folder_meant", "named_out", "plan_folder", "plan_with_estimator"]
 
 
 def estimate_folder(
@@ -42,8 +46,17 @@ def estimate_folder(
     progress: Progress | None,
 ) -> StoredEstimate:
     """``oc.estimate`` for the queries of a folder."""
-    place = named_out(out)
     folder = QueryFolder(source)
+    place = named_out(out, folder)
+    order = _ordered(profile, folder, estimator, extractor, costs, sigma, seed)
+    with opened(executor) as workers:
+        return order.made(place, workers, progress)
+
+
+def _ordered(
+    profile: Profile, folder: QueryFolder, estimator: Any, extractor: str | None, costs: Any, sigma: str,
+    seed: int | np.random.Generator,
+) -> EstimateOrder:  # fmt: skip
     made = make_estimator(estimator)
     knobs = {name: repr(value) for name, value in vars(made).items()} if hasattr(made, "__dict__") else {}
     name = chosen_extractor(profile, extractor, feature_sets_of(folder) or folder)
@@ -51,28 +64,48 @@ def estimate_folder(
     made.fit(pool, profile.success)
     used = name if looks_at_features(made) else None
     own_costs, overhead = charged(profile, used, costs, len(folder))
+    return EstimateOrder(
+        folder,
+        made,
+        extractor=name,
+        width=pool.shape[1],
+        names=profile.names,
+        costs=own_costs,
+        sigma=sigma_of(estimator, profile, name, sigma, generator(seed)),
+        overhead=overhead,
+        made_from={
+            "version": __version__,
+            "profile": profile.fingerprint,
+            "estimator": repr(made),
+            "extractor": used,
+            "sigma": sigma,
+        },
+        knobs=knobs,
+    )
+
+
+def plan_with_estimator(
+    profile: Profile,
+    source: str | os.PathLike[str],
+    budget: Amount,
+    *,
+    estimator: str | Any,
+    extractor: str | None,
+    penalty: float,
+    objective: Objective,
+    seed: int,
+    out: str | os.PathLike[str],
+    executor: str | Executor | None,
+    progress: Progress | None,
+) -> StoredPlan:
+    """The plan from one estimator's estimates, which are kept beside it until it is made."""
+    folder = QueryFolder(source)
+    place = named_out(out, folder)
+    knobs = {"objective": objective, "penalty": checked_penalty(penalty), "solver": "exact", "plan_seed": seed}
+    order = _ordered(profile, folder, estimator, extractor, None, "error", seed)
+    problem = LargeProblem(order.costs, budget, len(folder), objective, order.overhead)
     with opened(executor) as workers:
-        return store_estimate(
-            folder,
-            made,
-            extractor=name,
-            width=pool.shape[1],
-            names=profile.names,
-            costs=own_costs,
-            sigma=sigma_of(estimator, profile, name, sigma, generator(seed)),
-            overhead=overhead,
-            made_from={
-                "version": __version__,
-                "profile": profile.fingerprint,
-                "estimator": repr(made),
-                "extractor": used,
-                "sigma": sigma,
-            },
-            knobs=knobs,
-            out=place,
-            executor=workers,
-            progress=progress,
-        )
+        return _plan_from(order, problem, out=place, knobs=knobs, executor=workers, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -101,10 +134,13 @@ def folder_meant(features: Any) -> FolderMeant | None:
     return FolderMeant(QueryFolder(features), extractor) if isinstance(features, str | os.PathLike) else None
 
 
-def named_out(out: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The folder to write to, which must be named."""
+def named_out(out: str | os.PathLike[str] | None, folder: QueryFolder) -> str | os.PathLike[str]:
+    """The folder to write to, which must be named, and outside of the queries' own."""
     if out is None:
         raise InvalidInputError("what is made for a folder of queries is kept in a folder: name one as out.")
+    if folder.would_read(out):
+        raise InvalidInputError(f"cannot write {out}: what is in {folder.path} is read as queries.")
+    require_room(out)
     return out
 
 
@@ -126,10 +162,8 @@ def plan_folder(
     """The plan for the queries of a folder, from what was chosen; its estimates are kept beside it until it is made."""
     candidate = choice.candidate
     own_costs, overhead = charged(profile, candidate.extractor, costs, len(folder))
-    beside = Path(f"{os.fspath(out).rstrip('/')}.estimates")
     stack = members.stack(profile, candidate)
-    steps = _two_halves(progress)
-    estimate = store_estimate(
+    order = EstimateOrder(
         folder,
         stack,
         extractor=candidate.extractor,
@@ -139,16 +173,36 @@ def plan_folder(
         sigma=candidate.sigma,
         overhead=overhead,
         made_from={**made_from, "estimator": repr(stack)},
-        knobs=None,
-        out=beside,
-        executor=executor,
-        progress=steps[0],
+        # In words, weights have two digits.
+        knobs=[(member.label, float(weight).hex()) for member, weight in candidate.members],
     )
     problem = LargeProblem(own_costs, budget, len(folder), overhead=overhead)
     knobs = {"objective": "mean", "penalty": float(choice.penalty), "solver": "exact", "plan_seed": seed}
-    made = make_stored_plan(
-        estimate.blocks(choice.penalty, executor), problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting
-    )
+    return _plan_from(order, problem, out=out, knobs=knobs, executor=executor, progress=progress, expecting=expecting)
+
+
+def _plan_from(
+    order: EstimateOrder,
+    problem: LargeProblem,
+    *,
+    out: str | os.PathLike[str],
+    knobs: dict[str, Any],
+    executor: Executor | None,
+    progress: Progress | None,
+    expecting: Expecting | None = None,
+) -> StoredPlan:
+    """The plan from estimates that are made for it; whatever can be refused is refused before they are made."""
+    problem.require()
+    beside = Path(f"{os.fspath(out).rstrip('/')}.estimates")
+    if begin_plan(out, order.key, problem, knobs, order.part_rows).complete:
+        if (beside / ABOUT).exists():
+            with suppress(InvalidInputError):  # somebody else's stays
+                order.begun(beside).remove()
+        return StoredPlan.from_folder(out)
+    steps = _two_halves(progress)
+    estimate = order.made(beside, executor, steps[0])
+    blocks = estimate.blocks(knobs["penalty"], executor)
+    made = make_stored_plan(blocks, problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting)
     estimate.parts.remove()
     return made
 

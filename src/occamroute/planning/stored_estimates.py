@@ -27,7 +27,7 @@ from occamroute.planning.stored_frontiers import frontier_of
 from occamroute.planning.stored_plans import StoredPlan, make_stored_plan
 from occamroute.tables import feature_columns, features_in, ids_in
 
-__all__ = ["StoredBlocks", "StoredEstimate", "feature_sets_of", "store_estimate"]
+__all__ = ["EstimateOrder", "StoredBlocks", "StoredEstimate", "feature_sets_of", "store_estimate"]
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -130,7 +130,7 @@ class StoredEstimate:
         problem.require()
         knobs = {
             "objective": problem.objective,
-            "penalty": float(penalty),
+            "penalty": checked_penalty(penalty),
             "solver": "exact",
             "plan_seed": seed_number(seed),
         }
@@ -203,44 +203,79 @@ def feature_sets_of(folder: QueryFolder) -> dict[str, list[str]] | None:
     return None if list(found) == ["features"] else found
 
 
+@dataclass(frozen=True, eq=False)
+class EstimateOrder:
+    """The estimates of a fitted estimator for all queries of a folder, to be made.
+
+    ``knobs`` are all that the estimator was made with. It looks at the extractor's features, or at the ``columns``
+    named. ``key`` is what they are made from, in short: it is known before they are made.
+    """
+
+    folder: QueryFolder
+    estimator: Any
+    extractor: str | None
+    width: int
+    names: tuple[str, ...]
+    costs: FloatArray
+    sigma: FloatArray
+    overhead: Amount
+    made_from: dict[str, Any]
+    knobs: Any
+    columns: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs.ndim != 1:
+            raise InvalidInputError("queries in a folder have one cost for each classifier, got costs by query.")
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What is said of them."""
+        return {
+            "names": list(self.names),
+            "costs": self.costs.tolist(),
+            "sigma": self.sigma.tolist(),
+            "overhead": str(self.overhead),
+            "made_from": {**self.made_from, "queries": self.folder.fingerprint},
+        }
+
+    @property
+    def part_rows(self) -> int:
+        """How many rows a part has."""
+        return part_rows_for(len(self.folder), len(self.names))
+
+    @cached_property
+    def key(self) -> str:
+        """What they are made from."""
+        return content_key([self.about, len(self.folder), self.part_rows, self.knobs])
+
+    def begun(self, out: str | os.PathLike[str]) -> PartFolder:
+        """The folder for them, new or begun before."""
+        return PartFolder.begin(out, "estimate", self.key, len(self.folder), self.part_rows)
+
+    def made(
+        self, out: str | os.PathLike[str], executor: Executor | None, progress: Progress | None = None
+    ) -> StoredEstimate:
+        """The estimates in the folder ``out``: all of them, or those that are missing there."""
+        parts = self.begun(out)
+        if not parts.complete:
+            columns = _columns_of(self.folder, self.extractor) if self.columns is None else self.columns
+            shared = _Estimating(self.folder, columns, self.width, self.estimator, self.names, parts)
+            _estimate_all(shared, within_memory(executor, len(self.names)), progress)
+            parts.finish(self.about)
+        return StoredEstimate.from_folder(out)
+
+
 def store_estimate(
     folder: QueryFolder,
     estimator: Any,
     *,
-    extractor: str | None,
-    width: int,
-    names: tuple[str, ...],
-    costs: FloatArray,
-    sigma: FloatArray,
-    overhead: Amount,
-    made_from: dict[str, Any],
-    knobs: Any,
     out: str | os.PathLike[str],
     executor: Executor | None,
     progress: Progress | None = None,
-    columns: list[str] | None = None,
+    **order: Any,
 ) -> StoredEstimate:
-    """The estimates of a fitted estimator for all queries of a folder; ``knobs`` are all that it was made with.
-
-    It looks at the extractor's features, or at the ``columns`` named.
-    """
-    if costs.ndim != 1:
-        raise InvalidInputError("queries in a folder have one cost for each classifier, got costs by query.")
-    rows, part_rows = len(folder), part_rows_for(len(folder), len(names))
-    about = {
-        "names": list(names),
-        "costs": costs.tolist(),
-        "sigma": sigma.tolist(),
-        "overhead": str(overhead),
-        "made_from": {**made_from, "queries": folder.fingerprint},
-    }
-    parts = PartFolder.begin(out, "estimate", content_key([about, rows, part_rows, knobs]), rows, part_rows)
-    if not parts.complete:
-        looked_at = _columns_of(folder, extractor) if columns is None else columns
-        shared = _Estimating(folder, looked_at, width, estimator, names, parts)
-        _estimate_all(shared, within_memory(executor, len(names)), progress)
-        parts.finish(about)
-    return StoredEstimate.from_folder(out)
+    """What an order of these terms makes."""
+    return EstimateOrder(folder, estimator, **order).made(out, executor, progress)
 
 
 @dataclass(frozen=True)

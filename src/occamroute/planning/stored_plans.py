@@ -26,7 +26,7 @@ from occamroute.planning.plans import NUMBERS, Plan, plan_card
 if TYPE_CHECKING:
     from occamroute.planning.stored_estimates import StoredBlocks, StoredEstimate
 
-__all__ = ["Expecting", "StoredPlan", "make_stored_plan", "verify_stored"]
+__all__ = ["Expecting", "StoredPlan", "begin_plan", "make_stored_plan", "verify_stored"]
 
 Progress = Callable[[int, int], None]
 PREFIX = "value:"
@@ -202,6 +202,14 @@ class _Writing:
     unit_floats: FloatArray  # what each classifier costs, overhead included
 
 
+def begin_plan(
+    out: str | os.PathLike[str], estimate: str, problem: LargeProblem, knobs: dict[str, Any], part_rows: int
+) -> PartFolder:
+    """The folder for a plan from the estimate of that fingerprint, new or begun before; refused where it is another."""
+    key = content_key([estimate, str(money(problem.budget)), knobs])
+    return PartFolder.begin(out, "plan", key, problem.queries, part_rows)
+
+
 def make_stored_plan(
     blocks: StoredBlocks,
     problem: LargeProblem,
@@ -213,8 +221,7 @@ def make_stored_plan(
 ) -> StoredPlan:
     """The plan that solves a problem, written to a folder; ``expecting`` corrects what is said of its accuracy."""
     estimate = blocks.estimate
-    key = content_key([estimate.fingerprint, str(problem.budget), knobs])
-    parts = PartFolder.begin(out, "plan", key, len(estimate), estimate.parts.part_rows)
+    parts = begin_plan(out, estimate.fingerprint, problem, knobs, estimate.parts.part_rows)
     if parts.complete:
         return StoredPlan.from_folder(out)
     problem = state(problem, blocks)
@@ -281,6 +288,8 @@ def _summed_up(
     totals, totals_low, bests, bests_low = zip(*(sums for one in tallies for sums in one["sums"]), strict=True)
     total, best = math.fsum(totals + totals_low), math.fsum(bests + bests_low)
     counts = np.sum([one["counts"] for one in tallies], axis=0)
+    if problem.paid(counts) > problem.room:  # parts that are there were believed: never beyond the budget
+        raise StorageError(parts.path, "its parts are not of one plan: remove it, and make it again")
     price = found.decision.price
     bound = total if found.proved else bound_from(problem, best, price, total)
     mean_bound, value, scale = bound / parts.rows, total, parts.rows
