@@ -27,6 +27,7 @@ from occamroute.part_folders import PartFolder, part_rows_for
 from occamroute.planning.from_folders import plan_with_estimator
 from occamroute.planning.stored_estimates import StoredEstimate
 from occamroute.planning.stored_plans import StoredPlan
+from occamroute.tables import ids_in, read_queries
 
 ROWS = 9000  # three parts
 
@@ -127,6 +128,22 @@ def test_columns_of_numbers_and_no_ids(known: oc.Profile, features: Any, tmp_pat
     for name in ("queries", "queries/one.parquet"):
         stored = oc.estimate(known, tmp_path / name, estimator="mixture", out=tmp_path / f"out-{name[-3:]}")
         assert_same(stored.plan(whole(known, 0.3), out=tmp_path / f"plan-{name[-3:]}"), held.plan(whole(known, 0.3)))
+
+
+def test_ids_are_those_of_a_file(tmp_path: Path) -> None:
+    """Whatever their type, they are the same as where the file is read at once."""
+    columns = [
+        pa.array(range(3)),
+        pa.array([0.0, 0.5, 1e15]),
+        pa.array([b"\xff", b"a", b""]),
+        pa.array([[1], [2], [3]]),
+    ]
+    columns += [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(range(3)).cast(pa.timestamp("us"))]
+    for number, ids in enumerate(columns):
+        file = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": ids, "x": pa.array([1.0, 2.0, 3.0])}), file)
+        read = ids_in(QueryFolder(file).read(0, 3, ["id"]), 0, file).to_pylist()
+        assert tuple(read) == read_queries(file).ids
 
 
 def test_large_row_groups_are_gone_through_in_order(features: Any, tmp_path: Path) -> None:

@@ -98,7 +98,10 @@ def ids_in(table: Any, first: int, path: str | os.PathLike[str]) -> Any:
     ids = table.column("id").combine_chunks()
     if ids.null_count:
         raise StorageError(path, "column 'id' holds nulls")
-    return ids.cast(pa.string())
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ids.cast(pa.string())
+    return pa.array(map(str, ids.to_pylist()), pa.string())  # as in a file that is read at once
 
 
 def features_in(table: Any, columns: list[str], path: str | os.PathLike[str]) -> FloatArray:
