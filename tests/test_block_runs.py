@@ -189,6 +189,35 @@ def test_classify_in_blocks(profile: oc.Profile, whole: oc.Run, tmp_path: Path) 
         assert seen == sorted(seen)
 
 
+class Talkative(Model):
+    """A service that says with each answer what it cost: ``times`` what it did when it was profiled, three at most."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__("small", 0.1, 0.6)
+        self.times = times
+
+    def max_cost(self, queries: Any) -> list[Fraction]:
+        return [Fraction(3, 10)] * len(queries)
+
+    def answer(self, queries: Any, timeout: float | None = None) -> oc.Answers:
+        return oc.Answers(self.predict_proba(queries), [Fraction(self.times, 10)] * len(queries))
+
+
+def test_features_that_are_dearer_than_planned(tmp_path: Path) -> None:
+    """Blocks whose plans ask for little have paid for features, too: others may not spend that once more."""
+    queries = queries_of(100, 1)
+    large = Model("large", 1, 0.95)
+    labels = np.array(CLASSES)[queries[:, 1].astype(int)]
+    profile = oc.profile(pool_of((Talkative(1), large)), queries, labels, extractor="small")
+    hard = queries_of(200, 2)
+    hard[:100, 2], hard[100:, 2] = 0.1, 0.7  # the first blocks need nobody but the small one
+    small, large = Talkative(3), Model("large", 1, 0.95)
+    run = oc.classify(pool_of((small, large)), profile, hard, budget=80, out=tmp_path / "out")
+    assert run.failures == 0
+    assert run.exact_spent == 3 * bill((small,)) + bill((large,))
+    assert 75 < run.exact_spent <= 80
+
+
 def test_a_plan_in_a_folder_is_executed(profile: oc.Profile, tmp_path: Path) -> None:
     """A plan larger than memory, with queries larger than memory, written as they come."""
     place = folder_of(tmp_path / "queries")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._arrays import FloatArray
-from occamroute._money import Amount, from_text
+from occamroute._money import Amount, from_text, money
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.block_runs import (
     NAME,
@@ -60,7 +60,10 @@ Fitted = Callable[[Tariff, int, Executor | None], Planner]
 
 @dataclass
 class Classifying:
-    """A run on its way: ``spent`` is what each block paid for features, by ``extractor``."""
+    """A run on its way.
+
+    ``spent`` is what each block paid for features, by ``extractor``, and ``still`` what it needs at least for answers.
+    """
 
     errand: Errand
     pool: Pool
@@ -71,6 +74,7 @@ class Classifying:
     progress: Stages | None
     extractor: str | None = None
     spent: tuple[Fraction, ...] = ()
+    still: tuple[Fraction, ...] = ()
 
     @property
     def folder(self) -> PartFolder:
@@ -109,7 +113,8 @@ def classify_in_blocks(
             else:
                 plan = _plan_in_memory(one, planner, questions)
             _keep(one, plan)
-        bought = replace(errand, plan=plan, added=_added(one, plan))
+        one.errand = replace(errand, plan=plan)
+        bought = replace(one.errand, added=_added(one, plan))
         stored = bought_in_blocks(bought, workers, budget, pool, progress)
         return stored if out is not None else in_memory(stored, plan)
 
@@ -134,6 +139,7 @@ def _extract(one: Classifying, profile: Profile, extractor: str, out: Path | Non
         if one.progress is not None:
             one.progress("extracting", one.folder.span(number)[1], one.folder.rows)
     one.extractor, one.spent = extractor, tuple(Fraction(part.spent) for part in found)
+    one.still = tuple(Fraction(part.still) for part in found)
     return np.concatenate([part.features for part in found])
 
 
@@ -194,22 +200,40 @@ def _paid_for_features(plan: Plan | StoredPlan) -> Fraction:
     return plan.problem.units.overhead * plan.problem.units.size * len(plan)
 
 
-def _left(one: Classifying, plan: Plan | StoredPlan) -> Fraction:
-    """What the budget leaves over once features are paid as they were, and answers as planned.
-
-    Less than nothing where features were dearer than planned: blocks then plan again with what they have.
-    """
-    return one.budget - sum(one.spent, Fraction(0)) - (planned_in_all(plan) - _paid_for_features(plan))
-
-
 def _added(one: Classifying, plan: Plan | StoredPlan) -> tuple[Fraction, ...]:
     """What each block may spend beyond what its plan costs: what its features really cost, and its share of the rest.
 
-    All blocks together may spend the budget, to the last digit.
+    All blocks together may spend the budget, to the last digit, and none less than it has spent.
     """
-    spare = _left(one, plan) / len(plan) - _paid_for_features(plan) / len(plan)
     spent = one.spent or (Fraction(0),) * len(one.folder)
+    features = _paid_for_features(plan)
+    left = one.budget - sum(spent, Fraction(0)) - (planned_in_all(plan) - features)
+    if left < 0:
+        return _when_features_were_dear(one, features / len(plan))
+    spare = (left - features) / len(plan)
     return tuple(paid + rows * spare for paid, rows in zip(spent, rows_of(one.folder), strict=True))
+
+
+def _when_features_were_dear(one: Classifying, feature: Fraction) -> tuple[Fraction, ...]:
+    """The same where the budget does not reach for what was planned, each ``feature`` of which was to cost less.
+
+    An answer for every query goes first, then each block gets the same share of what its plan asks for beyond that.
+    """
+    costs = [money(one.errand.plan_of(number).budget) for number in range(len(one.folder))]
+    answers = [cost - rows * feature for cost, rows in zip(costs, rows_of(one.folder), strict=True)]
+    left = max(Fraction(0), one.budget - sum(one.spent, Fraction(0)))
+    first = _shared_out(left, one.still)
+    rest = _shared_out(
+        left - sum(first), [max(Fraction(0), planned - sure) for planned, sure in zip(answers, first, strict=True)]
+    )
+    blocks = zip(one.spent, first, rest, costs, strict=True)
+    return tuple(spent + sure + more - cost for spent, sure, more, cost in blocks)
+
+
+def _shared_out(amount: Fraction, wishes: Sequence[Fraction]) -> list[Fraction]:
+    """All that is wished for, or the same share of every wish where the amount does not reach."""
+    total = sum(wishes, Fraction(0))
+    return [wish * min(Fraction(1), amount / total) if total else wish for wish in wishes]
 
 
 def _keep(one: Classifying, plan: Plan | StoredPlan) -> None:
@@ -221,6 +245,7 @@ def _keep(one: Classifying, plan: Plan | StoredPlan) -> None:
         "plan": PLAN if isinstance(plan, Plan) else plan.path.name,
         "extractor": one.extractor,
         "spent": [str(amount) for amount in one.spent],
+        "still": [str(amount) for amount in one.still],
     }
     with whole_file(place / EXTRACTED) as temporary:
         temporary.write_text(json.dumps(said), "utf-8")
@@ -233,5 +258,6 @@ def _kept(one: Classifying) -> Plan | StoredPlan | None:
         return None
     said = json.loads(place.read_text("utf-8"))
     one.extractor, one.spent = said["extractor"], tuple(map(Fraction, said["spent"]))
+    one.still = tuple(map(Fraction, said["still"]))
     plan: Plan | StoredPlan = load(one.folder.path / said["plan"])
     return plan

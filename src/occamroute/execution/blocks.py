@@ -8,6 +8,7 @@ before it begins, and all blocks together may spend no more than the budget: no 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray
-from occamroute._money import from_text, money
+from occamroute._money import exact, from_text, money
 from occamroute.errors import InvalidInputError, JournalError
 from occamroute.execution.buying import buy_plan, open_for
 from occamroute.execution.questions import Questions
@@ -106,10 +107,14 @@ class Receipt:
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """The features (n, d) of a block's queries, where they are not written, and what was spent on them exactly."""
+    """The features (n, d) of a block's queries, where they are not written, and what was spent on them exactly.
+
+    ``still`` is the least that makes sure of an answer for each query that has none yet.
+    """
 
     features: FloatArray
     spent: str
+    still: str
 
 
 def planned(plan: Plan, start: int, stop: int) -> Fraction:
@@ -214,9 +219,16 @@ def extract_block(errand: Errand, asked: Asked) -> Extracted:
         if asked.out is not None and not asked.out.exists():  # a plan may have been begun with it
             columns = {"id": np.array(shop.ids), f"features:{asked.extractor}": table}
             write(Parts("features", columns, {}), asked.out)
-        return Extracted(table if asked.out is None else table[:0], str(shop.buyer.purse.spent))
+        features = table if asked.out is None else table[:0]
+        return Extracted(features, str(shop.buyer.purse.spent), str(_still_needed(shop, looked)))
     finally:
         shop.buyer.close()
+
+
+def _still_needed(shop: Shop, looked: Looked) -> Fraction:
+    """The worst cases of the cheapest answers to queries that have none."""
+    cheapest = np.broadcast_to(shop.tariff.worst[..., : len(shop.pool.names)].min(axis=-1), len(shop.ids))
+    return exact(math.fsum(cheapest[~looked.there] if looked.extractor in shop.pool.names else cheapest))
 
 
 def _filled(table: FloatArray, looked: Looked, asked: Asked) -> FloatArray:
