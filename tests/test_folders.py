@@ -139,9 +139,10 @@ def test_ids_are_those_of_a_file(tmp_path: Path) -> None:
         pa.array([[1], [2], [3]]),
     ]
     columns += [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(range(3)).cast(pa.timestamp("us"))]
-    for number, ids in enumerate(columns):
+    for number, ids in enumerate(kinds):
         file = tmp_path / f"{number}.parquet"
-        pq.write_table(pa.table({"id": ids, "x": pa.array([1.0, 2.0, 3.0])}), file)
+        columns: Any = {"id": ids, "x": pa.array([1.0, 2.0, 3.0])}
+        pq.write_table(pa.table(columns), file)
         read = ids_in(QueryFolder(file).read(0, 3, ["id"]), 0, file).to_pylist()
         assert tuple(read) == read_queries(file).ids
 
