@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -433,6 +434,41 @@ def test_profiles_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "q.journal").touch()
     with pytest.raises(oc.JournalError, match="begun without an executor"):
         oc.profile(pool_of(usual()), QUERIES, labels, executor=LocalExecutor(1), journal=tmp_path / "q.journal")
+
+
+class Closing(Service):
+    """A service that turns everybody away, free of charge, after so many queries."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("one", 1, 0.9, idempotent=False)
+        self.most = most
+
+    def answer(self, queries: Any, timeout: float | None = None, key: str = "") -> oc.Answers:
+        if sum(self.seen.values()) >= self.most:
+            raise oc.UnavailableError("closed")
+        return super().answer(queries)
+
+
+def test_profiles_in_blocks_go_on_with_another_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What blocks have spent on a greater budget is not spent again on a smaller one."""
+    monkeypatch.setattr(profiling_blocks, "ROWS", 48)
+    labels = np.array(CLASSES)[QUERIES[:, 1].astype(int)]
+
+    def bought_for(budget: int, most: int, workers: int) -> Fraction:
+        service = Closing(most)
+        with suppress(oc.UnavailableError, oc.InvalidInputError):
+            oc.profile(
+                pool_of((service,)), QUERIES, labels, budget=budget, journal=tmp_path / "journal",
+                executor=LocalExecutor(workers),
+            )  # fmt: skip
+        return bill((service,))
+
+    first = bought_for(200, most=48, workers=1)
+    then = bought_for(100, most=200, workers=4)
+    last = bought_for(200, most=200, workers=4)
+    assert first >= 48
+    assert 52 <= first + then <= 100
+    assert first + then + last == 200
 
 
 def test_limits_of_services_are_shared() -> None:

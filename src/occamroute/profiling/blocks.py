@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from occamroute.pool import Pool
 from occamroute.pool_files.sending import PoolAt
 from occamroute.purchasing.buyer import Bought, Buyer
 from occamroute.purchasing.call_names import lasting_name
-from occamroute.purchasing.journal import waited_for
+from occamroute.purchasing.journal import Journal, waited_for
 from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.shelf import Stock
 from occamroute.purchasing.sources import Source, sources_of
@@ -53,6 +53,10 @@ class Survey:
         """Where the calls of a block are written down."""
         return Path(f"{self.journal}-block-{number:05d}")
 
+    def block(self, number: int) -> Any:
+        """The queries of a block."""
+        return self.queries[number * self.rows : (number + 1) * self.rows]
+
 
 @dataclass(frozen=True, eq=False)
 class Answered:
@@ -72,8 +76,10 @@ def answered_in_blocks(
         survey = Survey(
             run=lasting_name(name_of(place)), journal=place, pool=PoolAt.of(pool, workers),
             queries=queries, wanted=tuple(wanted), rows=ROWS, share=min(blocks, max(1, getattr(workers, "at_once", 1))),
-            caps=None if budget is None else _caps(pool, queries, wanted, budget, blocks), ledger=ledger,
+            caps=None, ledger=ledger,
         )  # fmt: skip
+        if budget is not None:
+            survey = replace(survey, caps=_caps(survey, pool, budget, blocks))
         stocks = {name: Stock(len(queries)) for name in wanted}
         bought = Bought()
         for number, answered in enumerate(workers.map(_answer_block, survey, range(blocks))):
@@ -103,24 +109,47 @@ def _beside(journal: Any) -> Iterator[str]:
         yield f"{folder}/journal"
 
 
-def _caps(pool: Pool, queries: Any, wanted: list[str], budget: Fraction, blocks: int) -> tuple[Fraction, ...]:
-    """A budget divided among blocks by the most that each can cost, or by its queries where nobody knows that."""
-    reserve = worst_cases(sources_of(pool), queries)
-    spans = [np.arange(at * ROWS, min(len(queries), (at + 1) * ROWS)) for at in range(blocks)]
-    worst = [sum((reserve(name, rows) for name in wanted), Fraction(0)) for rows in spans]
-    shares = worst if sum(worst) else [Fraction(rows.size) for rows in spans]
-    return tuple(budget * share / sum(shares) for share in shares)
+def _caps(survey: Survey, pool: Pool, budget: Fraction, blocks: int) -> tuple[Fraction, ...]:
+    """A budget divided among blocks by the most that each can cost, or by its queries where nobody knows that.
+
+    What an earlier run has spent, on whatever budget, goes off first: blocks may spend no more than this one in all.
+    """
+    reserve = worst_cases(sources_of(pool), survey.queries)
+    spans = [np.arange(len(survey.queries))[at * survey.rows : (at + 1) * survey.rows] for at in range(blocks)]
+    spent = [_spent_before(survey, pool, number) for number in range(blocks)]
+    left = max(Fraction(0), budget - sum(spent))
+    worst = [sum((reserve(name, rows) for name in survey.wanted), Fraction(0)) for rows in spans]
+    unpaid = [max(Fraction(0), most - paid) for most, paid in zip(worst, spent, strict=True)]
+    shares = unpaid if sum(unpaid) else [Fraction(rows.size) for rows in spans]
+    return tuple(paid + left * share / sum(shares) for paid, share in zip(spent, shares, strict=True))
+
+
+def _spent_before(survey: Survey, pool: Pool, number: int) -> Fraction:
+    """What is in the journal of a block that was begun before."""
+    if not survey.place(number).exists():
+        return Fraction(0)
+    written = _journal(survey, pool, number)
+    try:
+        with written.reading():
+            return sum(written.spending(), Fraction(0))
+    finally:
+        written.close()
+
+
+def _journal(survey: Survey, pool: Pool, number: int) -> Journal:
+    """The journal of a block, once nobody else writes it."""
+    queries = survey.block(number)
+    about = {"purpose": "profile", "queries": content_hash(queries), "price list": price_list(pool)}
+    return waited_for(survey.place(number), about, f"{survey.run}-{number}")
 
 
 def _answer_block(survey: Survey, number: int) -> Answered:
     """Every answer to the queries of one block."""
-    queries = survey.queries[number * survey.rows : (number + 1) * survey.rows]
-    pool, place = survey.pool.pool, survey.place(number)
+    queries, pool, place = survey.block(number), survey.pool.pool, survey.place(number)
     if not place.parent.is_dir():
         raise InvalidInputError(f"a worker does not see the folder {place.parent}: journals must be where all do.")
     sources = sources_of(pool, survey.share)
-    about = {"purpose": "profile", "queries": content_hash(queries), "price list": price_list(pool)}
-    written = waited_for(place, about, f"{survey.run}-{number}")
+    written = _journal(survey, pool, number)
     cap = None if survey.caps is None else survey.caps[number]
     purse = Purse(cap, ledger=survey.ledger, run=written.run)
     limited = cap is not None or survey.ledger is not None
