@@ -130,7 +130,7 @@ def write_results(out: Path, rows: list[dict[str, Any]]) -> None:
         f"`benchmarks/scale/sizing.py`, {about['cores']} cores; processor seconds (all cores together) of estimating, "
         "planning and writing, without the start.",
         "",
-        "| estimator | queries | classifiers | profile rows | dimensions | processor seconds a million | resident, GB |",
+        "| estimator | queries | classifiers | profile rows | dimensions | seconds a million | resident, GB |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
