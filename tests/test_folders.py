@@ -132,13 +132,9 @@ def test_columns_of_numbers_and_no_ids(known: oc.Profile, features: Any, tmp_pat
 
 def test_ids_are_those_of_a_file(tmp_path: Path) -> None:
     """Whatever their type, they are the same as where the file is read at once."""
-    columns = [
-        pa.array(range(3)),
-        pa.array([0.0, 0.5, 1e15]),
-        pa.array([b"\xff", b"a", b""]),
-        pa.array([[1], [2], [3]]),
-    ]
-    columns += [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(range(3)).cast(pa.timestamp("us"))]
+    kinds: list[Any] = [pa.array(range(3)), pa.array([0.0, 0.5, 1e15]), pa.array([b"\xff", b"a", b""])]
+    kinds += [pa.array([[1], [2], [3]]), pa.array(["a", "b", "a"]).dictionary_encode()]
+    kinds += [pa.array(range(3)).cast(pa.timestamp("us"))]
     for number, ids in enumerate(kinds):
         file = tmp_path / f"{number}.parquet"
         columns: Any = {"id": ids, "x": pa.array([1.0, 2.0, 3.0])}
