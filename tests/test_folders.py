@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -442,6 +442,27 @@ class Constant:
         return np.tile(self.rates_, (len(features), 1))
 
 
+class Drawn(Constant):
+    """Another fit each time, and no words for that."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw: Callable[[int], Any] = lambda shape: np.random.default_rng(seed).uniform(size=shape)
+
+    def fit(self, features: Any, success: Any) -> Constant:
+        self.rates_ = self.draw(np.shape(success)[1])
+        return self
+
+
+def test_estimators_are_known_by_what_they_say(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Not by where they are in memory; and what two fits say is never in one folder."""
+    for estimator in (Constant(), Constant()):
+        oc.estimate(known, folder, estimator=estimator, out=tmp_path / "constant")
+    for estimator in (Drawn(0), Drawn(0)):
+        oc.estimate(known, folder, estimator=estimator, out=tmp_path / "drawn")
+    with pytest.raises(oc.InvalidInputError, match="holds an estimate of something else"):
+        oc.estimate(known, folder, estimator=Drawn(1), out=tmp_path / "drawn")
+
+
 @pytest.fixture(scope="module")
 def profile_file(known: oc.Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("profile") / "profile.parquet"
@@ -513,10 +534,10 @@ class Deadly(Constant):
     """The worker that asks it first dies of it, twice."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        self.place, self.first = place, os.getpid()
 
     def predict(self, features: Any) -> Any:
-        for number in range(2):
+        for number in range(2 if os.getpid() != self.first else 0):
             with contextlib.suppress(FileExistsError):
                 (self.place / f"killed-{number}").touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)

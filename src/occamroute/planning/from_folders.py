@@ -22,7 +22,14 @@ from occamroute.knapsack import Objective
 from occamroute.knapsack.streamed import LargeProblem
 from occamroute.part_folders import require_room
 from occamroute.planning.choosing import Choice
-from occamroute.planning.estimates import charged, checked_penalty, chosen_extractor, looks_at_features, sigma_of
+from occamroute.planning.estimates import (
+    charged,
+    checked_penalty,
+    chosen_extractor,
+    looks_at_features,
+    predicted,
+    sigma_of,
+)
 from occamroute.planning.members import Members
 from occamroute.planning.stored_estimates import EstimateOrder, Progress, StoredEstimate, feature_sets_of
 from occamroute.planning.stored_plans import Expecting, StoredPlan, begin_plan, make_stored_plan
@@ -30,6 +37,9 @@ from occamroute.profiles import Profile
 from occamroute.storage import ABOUT
 
 __all__ = ["FolderMeant", "estimate_folder", "folder_meant", "named_out", "plan_folder", "plan_with_estimator"]
+
+# Rows of the profile that a fitted estimator is known by.
+SAID = 64
 
 
 def estimate_folder(
@@ -58,10 +68,13 @@ def _ordered(
     seed: int | np.random.Generator,
 ) -> EstimateOrder:  # fmt: skip
     made = make_estimator(estimator)
-    knobs = {name: repr(value) for name, value in vars(made).items()} if hasattr(made, "__dict__") else {}
+    knobs: dict[str, Any] = {key: repr(value) for key, value in getattr(made, "__dict__", {}).items()}
     name = chosen_extractor(profile, extractor, feature_sets_of(folder) or folder)
     pool = profile.feature_sets[name]
     made.fit(pool, profile.success)
+    # Words can hide what differs, a long array or a fit that is drawn anew; what it says of some rows does not.
+    said = predicted(made, pool[:SAID], len(profile.names))[0]
+    knobs["said"] = (np.round(said, 9) + 0.0).tolist()
     used = name if looks_at_features(made) else None
     own_costs, overhead = charged(profile, used, costs, len(folder))
     return EstimateOrder(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +39,7 @@ AT_ONCE = 1 << 24
 # What the threads of this process may need for blocks under way, and how often each of its numbers is there.
 MEMORY = 1 << 30
 COPIES, FEATURE_COPIES = 8, 6
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,8 +248,9 @@ class EstimateOrder:
 
     @cached_property
     def key(self) -> str:
-        """What they are made from."""
-        return content_key([self.about, len(self.folder), self.part_rows, self.knobs])
+        """What they are made from; where objects happen to be in memory says nothing of them."""
+        facts = json.dumps([self.about, len(self.folder), self.part_rows, self.knobs], sort_keys=True, default=str)
+        return content_key(ADDRESS.sub("", facts))
 
     def begun(self, out: str | os.PathLike[str]) -> PartFolder:
         """The folder for them, new or begun before."""
