@@ -402,7 +402,20 @@ def test_a_changed_plan_does_not_verify(known: oc.Profile, folder: Path, tmp_pat
         pq.write_table(wrong, part)
         with pytest.raises(oc.CertificateError):
             oc.verify(oc.load(made.path))
+    broken = [table.drop_columns([f"value:{known.names[0]}"])]
+    for values in (["x"] * table.num_rows, np.full(table.num_rows, np.nan)):
+        column: Any = pa.array(values)
+        broken.append(broken[0].append_column(f"value:{known.names[0]}", column))
+    for wrong in broken:
+        pq.write_table(wrong, part)
+        with pytest.raises(oc.StorageError, match="value:"):
+            oc.verify(oc.load(made.path))
     part.write_bytes(content)
+    edits: dict[str, Any] = {"costs": [1.0], "weights": [0.0], "budget": "1/0", "rows": 0, "part_rows": 0, "usage": []}
+    for name, edited in {**edits, "accuracy_interval": [0.5], "names": [known.names[0]] * len(known.names)}.items():
+        about.write_text(json.dumps(json.loads(said) | {name: edited}))
+        with pytest.raises(oc.StorageError):
+            oc.load(made.path)
     for name, number in (("bound", 0.99), ("planned_cost", 1.0), ("price", 1e9), ("expected_accuracy", 0.99)):
         about.write_text(json.dumps(json.loads(said) | {name: number}))
         with pytest.raises(oc.CertificateError):

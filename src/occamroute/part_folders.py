@@ -89,6 +89,8 @@ class PartFolder:
             raise StorageError(path, f"the {about['kind']} in it is not finished: run the same command again")
         try:
             made = cls(place, about["kind"], str(about["key"]), int(about["rows"]), int(about["part_rows"]))
+            if min(made.rows, made.part_rows) < 1:
+                raise ValueError("no rows")
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(place / ABOUT, f"part of it is missing or broken ({error})") from error
         return made, about
@@ -175,9 +177,12 @@ class PartFolder:
         table = self.read(number, columns)
         found = np.empty((table.num_rows, len(columns)))
         for place, name in enumerate(columns):
-            if table.column(name).null_count:
-                raise StorageError(self.file(number), f"column {name!r} holds nulls")
-            found[:, place] = table.column(name).to_numpy()
+            try:
+                found[:, place] = table.column(name).to_numpy()
+            except (KeyError, TypeError, ValueError) as error:
+                raise StorageError(self.file(number), f"it has no column {name!r} of numbers") from error
+            if not np.isfinite(found[:, place]).all():
+                raise StorageError(self.file(number), f"column {name!r} holds something that is no number")
         return found
 
     def _open(self, number: int) -> Any:

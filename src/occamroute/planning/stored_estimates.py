@@ -61,7 +61,7 @@ class StoredEstimate:
         """The estimate that a folder holds."""
         parts, about = PartFolder.opened(path)
         try:
-            return cls(
+            made = cls(
                 parts,
                 tuple(about["names"]),
                 np.array(about["costs"], np.float64),
@@ -69,8 +69,11 @@ class StoredEstimate:
                 from_text(about["overhead"]),
                 dict(about["made_from"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise StorageError(path, f"part of the estimate is missing or broken ({error})") from error
+        if not len(made.names) == made.costs.size == made.sigma.size:
+            raise StorageError(path, "it must have a cost and a spread for each classifier")
+        return made
 
     def __len__(self) -> int:
         return self.parts.rows

@@ -64,9 +64,12 @@ class StoredPlan:
         """The plan that a folder holds."""
         parts, about = PartFolder.opened(path)
         try:
-            return cls._from_about(parts, about)
-        except (KeyError, TypeError, ValueError) as error:
+            made = cls._from_about(parts, about)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise StorageError(path, f"part of the plan is missing or broken ({error})") from error
+        if not len(set(made.names)) == len(made.names) == made.problem.cost.size == made.weights.size:
+            raise StorageError(path, "it must have a cost and a weight for each classifier")
+        return made
 
     @classmethod
     def _from_about(cls, parts: PartFolder, about: Mapping[str, Any]) -> StoredPlan:
@@ -364,6 +367,9 @@ def _check_expectation(plan: StoredPlan) -> None:
         raise CertificateError("success", "estimates", "other values for what was chosen")
     if dict(zip(plan.names, counts.tolist(), strict=True)) != plan.usage:
         raise CertificateError("usage", plan.usage, counts.tolist())
-    expected = math.fsum(means) / len(plan) + float(plan.made_from.get("correction", 0.0))
+    correction = plan.made_from.get("correction")
+    if not (isinstance(correction, float) and abs(correction) <= 1.0):
+        raise CertificateError("correction", correction, "a number from -1 to 1")
+    expected = math.fsum(means) / len(plan) + correction
     if not (abs(expected - plan.expected_accuracy) <= 1e-9 and 0.0 <= plan.expected_accuracy <= 1.0):
         raise CertificateError("expected_accuracy", plan.expected_accuracy, expected)
