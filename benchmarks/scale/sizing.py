@@ -72,7 +72,8 @@ def prepare(case: Case, folder: Path) -> None:
     features, success = drawn(case, case.profile_rows, 1)
     names = tuple(f"classifier-{number}" for number in range(case.classifiers))
     costs = np.round(np.geomspace(0.01, 1.0, case.classifiers), 4)
-    oc.save(oc.Profile(names, costs, {"net": features}, success.astype(float)), folder / "profile.parquet")
+    profile = oc.Profile(names, costs, {"net": features}, success.astype(float), extractor_cost={"net": 0})
+    oc.save(profile, folder / "profile.parquet")
     for part, rows in (("few", case.queries // 4), ("more", case.queries)):
         (folder / part).mkdir()
         for number in range(-(-rows // 200_000)):

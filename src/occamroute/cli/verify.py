@@ -13,9 +13,7 @@ __all__ = ["verify"]
 
 
 def verify(
-    plan: Annotated[
-        str, typer.Argument(help="A plan that `occamroute plan --out` wrote: .parquet, or a folder.")
-    ],
+    plan: Annotated[str, typer.Argument(help="A plan that `occamroute plan --out` wrote: .parquet, or a folder.")],
     as_json: Json = False,
 ) -> None:
     """Recompute a plan's cost, value and bound from its problem, choice and price alone."""
