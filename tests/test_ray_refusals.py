@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,24 @@ def test_an_old_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Ray 2.51.2 is too old, 2.52 or newer is needed" in _attempt()
     monkeypatch.setattr(ray, "__version__", "2.58.0")
     assert "Ray 2.58.0 asks for no token by itself: set RAY_AUTH_MODE=token, or install 2.59" in _attempt()
+
+
+def test_ctrl_c_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is left behind."""
+    import ray
+
+    made: list[Path] = []
+
+    def interrupted(**options: Any) -> None:
+        made.append(Path(options["_temp_dir"]).parent)
+        assert made[0].is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", interrupted)
+    with pytest.raises(KeyboardInterrupt), RayExecutor() as executor:
+        list(executor.map(max, 0, [1]))
+    assert not made[0].exists()
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77:6379", "ray://192.0.2.77:10001", "nowhere.invalid:6379"])

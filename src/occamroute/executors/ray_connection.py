@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -10,7 +11,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from occamroute._optional import require
@@ -48,6 +49,7 @@ class Connection:
         self.own = own
         self.folder = folder
         self.users = 0
+        self._process = os.getpid()
         self._identity = _identity(ray)
 
     @property
@@ -75,7 +77,9 @@ class Connection:
                 self.close()
 
     def close(self) -> None:
-        """Stop what was started, and end what was connected."""
+        """Stop what was started, and end what was connected; a process that was forked off has no part in it."""
+        if os.getpid() != self._process:
+            return
         if _shared.get("connection") is self:
             _shared.clear()
         if self.own and self.holds:
@@ -138,6 +142,8 @@ def _started(ray: Any, workers: int | None) -> Connection:
         )
     long = len(tempfile.gettempdir()) > LONGEST_FOLDER and os.path.isdir("/tmp")  # noqa: S108
     folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp" if long else None)  # noqa: S108
+    # What is told first to be done at the end is done last: then Ray has ended what writes there, begun or half begun.
+    atexit.register(_remove, folder, os.getpid())
     with _signals_kept():
         try:
             ray.init(
@@ -145,10 +151,20 @@ def _started(ray: Any, workers: int | None) -> Connection:
                 logging_level=logging.ERROR, object_store_memory=_object_store(),
                 _temp_dir=os.path.join(folder, "r"),  # Ray opens it to all users of the machine, but not what it is in
             )  # fmt: skip
-        except Exception as error:
+        except BaseException as error:
+            with suppress(Exception):
+                ray.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, Exception):  # Ctrl-C
+                raise
             raise ExecutorError("ray", f"Ray did not start on this machine ({_first_line(error)})") from error
     return Connection(ray, own=True, folder=folder)
+
+
+def _remove(folder: str, process: int) -> None:
+    """At the end of the process that made a folder, and not of one that was forked off."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _object_store() -> int:
