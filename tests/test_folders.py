@@ -353,6 +353,10 @@ def test_another_job_into_the_same_folder_is_refused(known: oc.Profile, folder: 
         ("width", "must have the profile's 10 columns, got 9"),
         ("empty", "hold no rows"),
         ("none", "holds no Parquet files"),
+        ("link", "a link to nothing"),
+        pytest.param(
+            "name", "its name is not UTF-8", marks=pytest.mark.skipif(sys.platform != "linux", reason="names")
+        ),
     ],
 )
 def test_bad_files_get_one_sentence(
@@ -374,6 +378,10 @@ def test_bad_files_get_one_sentence(
         pq.write_table(table, queries / "a.parquet")
     if damage in bad:
         pq.write_table(bad[damage](), queries / "b.parquet")
+    if damage == "link":
+        (queries / "b.parquet").symlink_to(tmp_path / "gone.parquet")
+    if damage == "name":
+        os.rename(queries / "a.parquet", os.fsencode(queries) + b"/\xff.parquet")
     if damage == "cut":
         content = (queries / "a.parquet").read_bytes()
         (queries / "b.parquet").write_bytes(content[: len(content) // 2])

@@ -40,7 +40,7 @@ class QueryFolder:
         self.files: tuple[Path, ...] = ()
         self._all = is_folder(path)
         if self._all:
-            names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if file.is_file())
+            names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if not file.is_dir())
             self.files = tuple(name for name in names if not _passed_over(name))
             if not self.files:
                 raise StorageError(path, "it holds no Parquet files")
@@ -136,7 +136,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     try:
         facts = file.stat()
     except OSError as error:
-        raise StorageError(file, "it is not there any more") from error
+        raise StorageError(file, "it is not there, or it is a link to nothing") from error
     return facts.st_size, facts.st_mtime_ns
 
 
@@ -147,5 +147,7 @@ def _open(file: Path) -> Any:
     try:
         # Pages are read as they are needed: a row group may be larger than memory.
         return pq.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
+    except UnicodeError as error:
+        raise StorageError(file, "its name is not UTF-8") from error
     except (pa.ArrowException, OSError) as error:
         raise StorageError(file, "it is no Parquet file, or it is cut off or damaged") from error
