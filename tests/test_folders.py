@@ -22,6 +22,7 @@ import pytest
 import occamroute as oc
 from occamroute import folders
 from occamroute._money import exact
+from occamroute.cli.compare import compare
 from occamroute.folders import QueryFolder
 from occamroute.part_folders import PartFolder, part_rows_for
 from occamroute.planning.from_folders import plan_with_estimator
@@ -272,6 +273,11 @@ def test_what_cannot_be_is_refused_before_the_work(known: oc.Profile, folder: Pa
     with pytest.raises(oc.InvalidInputError, match="read as queries"):
         oc.estimate(known, folder, estimator="mixture", out=folder / "more" / "e")
     assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "judged").mkdir()
+    oc.save(known, tmp_path / "judged" / "profile.parquet")
+    judged = str(tmp_path / "judged")
+    with pytest.raises(oc.InvalidInputError, match="read as queries"):
+        compare(f"{judged}/profile.parquet", test=judged, methods="mixture", out=f"{judged}/report.csv")
     assert not (folder / "p").exists()
 
 

@@ -54,6 +54,7 @@ def compare(
     from occamroute.errors import InvalidInputError
     from occamroute.evaluation.comparing import DEFAULT_METHODS
     from occamroute.evaluation.comparing import compare as compare_methods
+    from occamroute.evaluation.labelled_folders import LabelledFolder
     from occamroute.storage import is_folder
 
     if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv", ".svg"):
@@ -62,6 +63,8 @@ def compare(
         raise InvalidInputError("budgets are given with --budget or with --share, not with both.")
     named = DEFAULT_METHODS if methods is None else tuple(filter(None, map(str.strip, methods.split(","))))
     known, judged = _halves(profile, test, seed)
+    if out is not None and isinstance(judged, LabelledFolder) and judged.folder.would_read(out):
+        raise InvalidInputError(f"cannot write {out}: what is in {test} is read as queries.")
     # Estimates for a folder are kept beside the report, so that the same command goes on after an interruption.
     beside = None if out is None or test is None or not is_folder(test) else f"{out}.estimates"
     with progress_bar(f"{len(named)} methods on {len(judged):,} queries") as progress:
