@@ -349,6 +349,21 @@ def test_another_job_into_the_same_folder_is_refused(known: oc.Profile, folder: 
     assert isinstance(oc.load(out), StoredEstimate)
 
 
+def test_two_at_once_do_not_do_the_same(known: oc.Profile, folder: Path, tmp_path: Path) -> None:
+    """Whoever comes second is told so, and nothing is left of the lock."""
+    stored = oc.estimate(known, folder, estimator="mixture", out=tmp_path / "estimates")
+    made = stored.plan(whole(known, 0.5), out=tmp_path / "plan")
+    made.parts.file(1).unlink()
+    with made.parts.alone(), pytest.raises(oc.InvalidInputError, match="another process is writing"):
+        stored.plan(whole(known, 0.5), out=tmp_path / "plan")
+    stored.parts.file(1).unlink()
+    with stored.parts.alone(), pytest.raises(oc.InvalidInputError, match="another process is writing"):
+        oc.estimate(known, folder, estimator="mixture", out=tmp_path / "estimates")
+    oc.estimate(known, folder, estimator="mixture", out=tmp_path / "estimates")
+    oc.verify(stored.plan(whole(known, 0.5), out=tmp_path / "plan"))
+    assert not list(tmp_path.rglob(".lock"))
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [

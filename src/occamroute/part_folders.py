@@ -6,10 +6,11 @@ can use the parts as they are.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -21,7 +22,15 @@ from occamroute._arrays import IntArray
 from occamroute.errors import InvalidInputError, StorageError
 from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
 
-__all__ = ["PartFolder", "content_key", "named_column", "part_rows_for", "positions_in", "require_room"]
+__all__ = [
+    "PartFolder",
+    "content_key",
+    "named_column",
+    "part_rows_for",
+    "positions_in",
+    "remove_folder",
+    "require_room",
+]
 
 # A part has so many rows at most, and at least so many; where rows are wide, so many numbers at most.
 MOST_ROWS, FEWEST_ROWS = 1 << 16, 1 << 12
@@ -43,6 +52,15 @@ def require_room(path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"cannot write {place}: it is a file, a folder is needed.")
     if place.exists() and not (place / ABOUT).exists() and any(name[0] != "." for name in os.listdir(place)):
         raise InvalidInputError(f"cannot write into {place}: it is not empty, and holds nothing that was begun here.")
+
+
+def remove_folder(path: Path) -> None:
+    """Take a folder of parts away; what is said of it goes last, so that a removal cut short can go on."""
+    for file in sorted(path.glob("*"), key=lambda file: file.name == ABOUT):
+        if not file.is_dir():
+            file.unlink(missing_ok=True)  # somebody else may do the same
+    with suppress(OSError):
+        path.rmdir()
 
 
 def content_key(facts: Any) -> str:
@@ -115,13 +133,31 @@ class PartFolder:
         """Whether it is finished, and every part is still there."""
         return self.finished is not None and all(self.kept(number) is not None for number in range(len(self)))
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else who would make the same meanwhile; where the disk knows no locks, work may be done twice."""
+        place = self.path / ".lock"
+        with place.open("w") as file:
+            with suppress(ImportError):  # there is none on Windows
+                import fcntl
+
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise InvalidInputError(
+                        f"another process is writing {self.path}: wait for it, or give another folder."
+                    ) from None
+                except OSError as error:
+                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+                        raise
+            try:
+                yield
+            finally:
+                place.unlink(missing_ok=True)
+
     def remove(self) -> None:
-        """Take the folder away; what is said of it goes last, so that a removal cut short leaves one that can go on."""
-        for file in sorted(self.path.glob("*"), key=lambda file: file.name == ABOUT):
-            if not file.is_dir():
-                file.unlink(missing_ok=True)  # somebody else may do the same
-        with suppress(OSError):
-            self.path.rmdir()
+        """Take the folder away."""
+        remove_folder(self.path)
 
     def finish(self, about: Mapping[str, Any]) -> None:
         """Say that all parts are there, and what the whole is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from occamroute.evaluation.scoring import decimal
 from occamroute.executors import Executor, opened
 from occamroute.executors.local import one_thread_each
 from occamroute.knapsack.streamed import LargeProblem
+from occamroute.part_folders import remove_folder
 from occamroute.planning.fitting import Progress
 from occamroute.profiles import Profile
 
@@ -127,6 +127,6 @@ def _work_folder(out: str | os.PathLike[str] | None) -> Iterator[WorkFolder]:
     made = WorkFolder(work)
     yield made
     for used in made.used:
-        shutil.rmtree(used)
+        remove_folder(used)
     with suppress(OSError):  # whatever else is in it stays
         work.rmdir()

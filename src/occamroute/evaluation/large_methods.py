@@ -206,7 +206,9 @@ def _stored(
     said = [__version__, profile.fingerprint, test.folder.fingerprint, looked_at, knobs]
     place = setting.work.at(f"estimate-{content_key(said)}")
     if (place / ABOUT).exists() and read_about(place).get("done"):
-        return StoredEstimate.from_folder(place)
+        found = StoredEstimate.from_folder(place)
+        if found.parts.complete:
+            return found
     estimator = fitted()
     costs, overhead = setting.charged(used)
     return store_estimate(

@@ -267,8 +267,9 @@ class EstimateOrder:
         if not parts.complete:
             columns = _columns_of(self.folder, self.extractor) if self.columns is None else self.columns
             shared = _Estimating(self.folder, columns, self.width, self.estimator, self.names, parts)
-            _estimate_all(shared, within_memory(executor, len(self.names)), progress)
-            parts.finish(self.about)
+            with parts.alone():
+                _estimate_all(shared, within_memory(executor, len(self.names)), progress)
+                parts.finish(self.about)
         return StoredEstimate.from_folder(out)
 
 

@@ -227,13 +227,14 @@ def make_stored_plan(
     parts = begin_plan(out, estimate.fingerprint, problem, knobs, estimate.parts.part_rows)
     if parts.complete:
         return StoredPlan.from_folder(out)
-    problem = state(problem, blocks)
-    found = solve_streamed(problem, blocks, seed=knobs["plan_seed"])
-    tallies = _write_all(blocks, parts, problem, found, progress)
-    made = _summed_up(problem, found, tallies, parts, estimate.names, {**estimate.made_from, **knobs})
-    if expecting is not None:
-        made = expecting(made)
-    parts.finish(made.about())
+    with parts.alone():
+        problem = state(problem, blocks)
+        found = solve_streamed(problem, blocks, seed=knobs["plan_seed"])
+        tallies = _write_all(blocks, parts, problem, found, progress)
+        made = _summed_up(problem, found, tallies, parts, estimate.names, {**estimate.made_from, **knobs})
+        if expecting is not None:
+            made = expecting(made)
+        parts.finish(made.about())
     return made
 
 
