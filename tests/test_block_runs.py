@@ -235,6 +235,9 @@ def test_a_plan_in_a_folder_is_executed(profile: oc.Profile, tmp_path: Path) -> 
     assert run.exact_spent == one.exact_spent
     with pytest.raises(oc.InvalidInputError, match="leave features out"):
         oc.execute(stored, pool_of(usual()), place, out=tmp_path / "other", features=features)
+    with pytest.raises(oc.InvalidInputError, match="is read as queries"):
+        oc.execute(stored, pool_of(usual()), place, out=place / "answers")
+    assert not (place / "answers").exists()
 
 
 class Death(BaseException):

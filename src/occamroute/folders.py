@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from occamroute.errors import StorageError
+from occamroute.errors import InvalidInputError, StorageError
 from occamroute.storage import is_folder, require_file
 
 __all__ = ["QueryFolder"]
@@ -119,6 +119,11 @@ class QueryFolder:
         """Whether Parquet files written there would be among those of the folder."""
         place, own = Path(path).resolve(), self.path.resolve()
         return self._all and own in place.parents and not _passed_over(place.relative_to(own))
+
+    def require_apart(self, path: str | os.PathLike[str]) -> None:
+        """Raise unless files may be written there without becoming part of the folder."""
+        if self.would_read(path):
+            raise InvalidInputError(f"cannot write {os.fspath(path)}: what is in {self.path} is read as queries.")
 
     def place(self, row: int) -> str:
         """Which file a row is in, for messages."""

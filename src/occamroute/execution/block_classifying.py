@@ -98,7 +98,7 @@ def classify_in_blocks(
     key = content_key([facts, questions.fingerprint, price_list(pool), str(budget)])
     large = isinstance(questions, FolderQuestions)
     rows = part_rows_for(len(questions)) if large else ROWS
-    with workplace(out, journal) as place, opened(executor) as workers:
+    with workplace(out, journal, questions) as place, opened(executor) as workers:
         folder = PartFolder.begin(place, "run", key, len(questions), rows)
         errand = Errand(
             run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, workers),

@@ -17,7 +17,7 @@ from occamroute._money import exact, from_text, money
 from occamroute.errors import InvalidInputError, JournalError
 from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
-from occamroute.execution.questions import questions_of
+from occamroute.execution.questions import FolderQuestions, Questions, questions_of
 from occamroute.execution.runs import Run
 from occamroute.execution.shops import Stages
 from occamroute.execution.stored_runs import StoredRun
@@ -75,7 +75,7 @@ def execute_in_blocks(
     facts = ["execute", _name_of(plan), questions.fingerprint, price_list(pool)]
     facts.append("none" if features is None else _content(features))
     rows = plan.parts.part_rows if isinstance(plan, StoredPlan) else ROWS
-    with workplace(out, journal) as place, opened(executor) as workers:
+    with workplace(out, journal, questions) as place, opened(executor) as workers:
         folder = PartFolder.begin(place, "run", content_key(facts), len(plan), rows)
         errand = Errand(
             run=lasting_name(folder.path / NAME), folder=folder, pool=PoolAt.of(pool, workers),
@@ -139,12 +139,14 @@ def side_by_side(workers: Executor | None, folder: PartFolder) -> int:
 
 
 @contextmanager
-def workplace(out: Any, journal: Any) -> Iterator[Path]:
+def workplace(out: Any, journal: Any, questions: Questions) -> Iterator[Path]:
     """The folder in which blocks are written: one to keep, or one that is gone afterwards."""
     if out is not None and journal is not None:
         raise InvalidInputError("journals of a run that is written to a folder are kept there: leave journal out.")
     if out is not None or journal is not None:
         place = Path(out if out is not None else journal).absolute()
+        if isinstance(questions, FolderQuestions):
+            questions.folder.require_apart(place)
         if out is None and place.is_file():
             raise JournalError(journal, "it was begun without an executor: go on without one, or name another")
         yield place

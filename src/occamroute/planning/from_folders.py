@@ -151,8 +151,7 @@ def named_out(out: str | os.PathLike[str] | None, folder: QueryFolder) -> str | 
     """The folder to write to, which must be named, and outside of the queries' own."""
     if out is None:
         raise InvalidInputError("what is made for a folder of queries is kept in a folder: name one as out.")
-    if folder.would_read(out):
-        raise InvalidInputError(f"cannot write {out}: what is in {folder.path} is read as queries.")
+    folder.require_apart(out)
     require_room(out)
     return out
 

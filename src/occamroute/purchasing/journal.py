@@ -68,7 +68,7 @@ class Journal:
         if run is not None:
             about = {**about, "run": run}
         self._base: sqlite3.Connection | None = None
-        self._mine = False
+        self._mine, self._waited_for = False, run is not None
         if self._path is None:
             return
         if not self._path.parent.is_dir():
@@ -233,12 +233,19 @@ class Journal:
         return ended, lost
 
     def close(self) -> None:
-        """Let go of the file; one in which nothing was bought is not left behind."""
+        """Let go of the file; one in which nothing was bought is not left behind.
+
+        That of a part of a run stays: whoever waits for it must find the same file.
+        """
         if self._base is None:
             return
         unused = False
         with suppress(sqlite3.Error):
-            unused = self._mine and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+            unused = (
+                self._mine
+                and not self._waited_for
+                and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+            )
         self._base.close()
         self._base = None
         if unused and self._path is not None:
