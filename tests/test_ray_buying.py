@@ -75,6 +75,7 @@ def known(server: BillingServer, workers: RayExecutor, tmp_path_factory: pytest.
     """A profile that Ray's workers made; what they paid is what this process would have paid."""
     queries = texts(160, 1)
     pool = write_pool(tmp_path_factory.mktemp("pool"), server)
+    server.meet()
     here = oc.profile(pool, queries, truth(queries), extractor="mini")
     bill = server.bill()
     with pytest.MonkeyPatch.context() as patch:
