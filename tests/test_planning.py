@@ -76,7 +76,7 @@ def test_sigma_comes_from_held_out_rows(cifar10_small: tuple[oc.Profile, oc.Prof
     spread = oc.estimate(profile, test.features, sigma="estimator").sigma
     assert np.all((spread > 0) & (spread < error))
     with pytest.raises(oc.UnknownNameError, match="unknown sigma 'x': use one of error, estimator"):
-        oc.estimate(profile, test.features, sigma="x")  # type: ignore[arg-type]
+        oc.estimate(profile, test.features, sigma="x")  # type: ignore[call-overload]
 
 
 def test_penalty_changes_the_choice_but_never_the_expected_accuracy(
