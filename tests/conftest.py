@@ -16,6 +16,8 @@ import occamroute as oc
 # A Ray that is started here asks for this token; without it, Ray writes one into the home folder, where test processes
 # that begin at the same time would overwrite each other's.
 os.environ.setdefault("RAY_AUTH_TOKEN", uuid4().hex)
+# Triton looks at this when it is imported, which torch does for it: its kernels are interpreted here, without a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -544,6 +544,9 @@ def test_the_story_from_the_command_line(
         capture_output=True, text=True, cwd=tmp_path,
     )  # fmt: skip
     assert "expected accuracy" in looked.stdout
+    words = command("plan", profile_file, folder, "--budget", budget, "--out", tmp_path / "plan.csv")
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert (refused.returncode, "planned into a folder" in refused.stderr) == (2, True)
     assert sorted(os.listdir(tmp_path)) == ["plan"]
 
 

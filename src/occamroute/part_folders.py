@@ -23,6 +23,7 @@ from occamroute.errors import InvalidInputError, StorageError
 from occamroute.storage import ABOUT, FORMAT, KEY, read_about, whole_file
 
 __all__ = [
+    "InParts",
     "PartFolder",
     "content_key",
     "named_column",
@@ -234,6 +235,34 @@ class PartFolder:
         said = {"format": FORMAT, "kind": self.kind, "key": self.key, "rows": self.rows, "part_rows": self.part_rows}
         with whole_file(self.path / ABOUT) as temporary:
             temporary.write_text(json.dumps({**said, "done": done, **about}, indent=2, allow_nan=False), "utf-8")
+
+
+class InParts:
+    """What is kept in a folder of parts, one block of consecutive queries each."""
+
+    parts: PartFolder
+
+    def __len__(self) -> int:
+        return self.parts.rows
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.parts.path
+
+    @property
+    def fingerprint(self) -> str:
+        """What it was made from, in short."""
+        return self.parts.key
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks of consecutive queries there are."""
+        return len(self.parts)
+
+    def rows(self, number: int) -> tuple[int, int]:
+        """The number of a block's first query, and of the one after its last."""
+        return self.parts.span(number)
 
 
 def _arrow(column: Any) -> Any:

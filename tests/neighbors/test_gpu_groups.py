@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Triton looks at this when it is imported.
-os.environ["TRITON_INTERPRET"] = "1"
-
 import numpy as np
 import pytest
 

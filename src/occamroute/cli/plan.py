@@ -57,6 +57,8 @@ def plan(
     if is_folder(features):
         if solver != "exact":
             raise InvalidInputError(f"a folder of queries is planned by the exact solver, got --solver {solver}.")
+        if out is not None and out.lower().endswith(".csv"):
+            raise InvalidInputError(f"a folder of queries is planned into a folder, got --out {out}.")
         with kept_folder(out) as place:
             stored = planned_folder(
                 load_profile(profile), features, amount, place, estimator=estimator, extractor=extractor,

@@ -6,20 +6,19 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from occamroute._money import Amount, from_text
 from occamroute.errors import StorageError
 from occamroute.execution.runs import Run
-from occamroute.part_folders import PartFolder
+from occamroute.part_folders import InParts, PartFolder
 from occamroute.storage import load
 
 __all__ = ["StoredRun"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoredRun:
+class StoredRun(InParts):
     """What became of N queries, as in ``Run``, in a folder of parts.
 
     ``answered`` and ``failures`` are numbers of queries, ``usage`` says how many each classifier answered.
@@ -68,17 +67,9 @@ class StoredRun:
             "made_from": self.made_from,
         }
 
-    def __len__(self) -> int:
-        return self.parts.rows
-
     def __repr__(self) -> str:
         done = f"{self.answered} of {len(self)} queries answered"
         return f"StoredRun({str(self.path)!r}, {done}, spent {self.spent:.6g} of {float(self.budget):.6g})"
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.parts.path
 
     @cached_property
     def spent(self) -> float:
@@ -89,15 +80,6 @@ class StoredRun:
     def answered(self) -> int:
         """How many queries have an answer."""
         return len(self) - self.failures
-
-    @property
-    def n_blocks(self) -> int:
-        """How many blocks of consecutive queries there are."""
-        return len(self.parts)
-
-    def rows(self, number: int) -> tuple[int, int]:
-        """The number of a block's first query, and of the one after its last."""
-        return self.parts.span(number)
 
     def block(self, number: int) -> Run:
         """The run of one block of queries."""

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from occamroute.folders import QueryFolder
 from occamroute.knapsack import Objective
 from occamroute.knapsack.passes import Rules
 from occamroute.knapsack.streamed import LargeProblem, state
-from occamroute.part_folders import MOST_NUMBERS, MOST_ROWS, PartFolder, content_key, part_rows_for
+from occamroute.part_folders import MOST_NUMBERS, MOST_ROWS, InParts, PartFolder, content_key, part_rows_for
 from occamroute.planning.estimates import Estimate, checked_penalty, predicted
 from occamroute.planning.frontiers import Frontier
 from occamroute.planning.stored_frontiers import frontier_of
@@ -43,7 +42,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoredEstimate:
+class StoredEstimate(InParts):
     """How likely each of M classifiers is right on each of N queries, as in ``Estimate``, in a folder of parts.
 
     ``costs`` (M,) are the same for all queries. ``block(number)`` is an ordinary ``Estimate`` of consecutive queries.
@@ -75,26 +74,8 @@ class StoredEstimate:
             raise StorageError(path, "it must have a cost and a spread for each classifier")
         return made
 
-    def __len__(self) -> int:
-        return self.parts.rows
-
     def __repr__(self) -> str:
         return f"StoredEstimate({str(self.path)!r}, {len(self)} queries, classifiers {', '.join(self.names)})"
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.parts.path
-
-    @property
-    def fingerprint(self) -> str:
-        """What it was made from, in short."""
-        return self.parts.key
-
-    @property
-    def n_blocks(self) -> int:
-        """How many blocks of consecutive queries there are."""
-        return len(self.parts)
 
     @cached_property
     def columns(self) -> list[str]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from occamroute.knapsack.certificate import Certificate, Part, bound_from, check
 from occamroute.knapsack.passes import Decision, Rules, decide, sums_of
 from occamroute.knapsack.problem import relative_gap
 from occamroute.knapsack.streamed import LargeProblem, Streamed, solve_streamed, state
-from occamroute.part_folders import PartFolder, content_key, named_column, positions_in
+from occamroute.part_folders import InParts, PartFolder, content_key, named_column, positions_in
 from occamroute.planning.plans import NUMBERS, Plan, plan_card
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ Expecting = Callable[["StoredPlan"], "StoredPlan"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoredPlan:
+class StoredPlan(InParts):
     """Which classifier answers which query, as in ``Plan``, in a folder of parts.
 
     A part has a row for each query: ``id``, ``classifier``, ``cost``, ``success``, and the ``value:`` of each
@@ -111,9 +110,6 @@ class StoredPlan:
             "made_from": self.made_from,
         }
 
-    def __len__(self) -> int:
-        return self.parts.rows
-
     def __repr__(self) -> str:
         cost = f"cost {self.planned_cost:.6g} of {float(self.budget):.6g}"
         accuracy = f"expected accuracy {self.expected_accuracy:.4f}"
@@ -121,25 +117,6 @@ class StoredPlan:
 
     def _repr_html_(self) -> str:
         return plan_card(self)
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.parts.path
-
-    @property
-    def fingerprint(self) -> str:
-        """What it was made from, in short."""
-        return self.parts.key
-
-    @property
-    def n_blocks(self) -> int:
-        """How many blocks of consecutive queries there are."""
-        return len(self.parts)
-
-    def rows(self, number: int) -> tuple[int, int]:
-        """The number of a block's first query, and of the one after its last."""
-        return self.parts.span(number)
 
     def block(self, number: int) -> Plan:
         """The plan of one block of queries; its budget is what it costs, so that blocks cost no more than the whole."""
