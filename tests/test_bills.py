@@ -26,7 +26,7 @@ from occamroute.adapters.openai import ChatClassifier
 LABELS = ("cat", "dog", "eel")
 PRICES = {"mini": (0.15, 0.6), "medium": (1.5, 6), "large": (7.5, 30)}
 # Every kill needs a new process, whose start takes most of the time; a study may kill more often.
-KILLS = int(os.environ.get("OCCAMROUTE_KILLS", "8"))
+KILLS = int(os.environ.get("OCCAMROUTE_KILLS", "5"))
 KEY = "sk-secret-0123456789"
 
 
@@ -210,7 +210,7 @@ def test_killed_on_a_tight_budget(profile: oc.Profile, tmp_path: Path) -> None:
     with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 0.4 * float(profile.mean_costs.max()) * 200
-        killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=3, requests=90)
+        killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=2, requests=90)
         done = subprocess.run(
             [*classify_words("tight.csv", budget), "--json"],
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,

@@ -43,7 +43,8 @@ def check_plan(folder: Path, budget: float, extractor: str) -> None:
     words = ("profile.parquet", "test-profile.parquet")
     front = occamroute("frontier", *words, "--extractor", extractor, cwd=folder)["points"]
     assert [point["accuracy"] for point in front] == sorted(point["accuracy"] for point in front)
-    plan = occamroute("plan", *words, "--budget", budget, "--out", "plan.parquet", cwd=folder)
+    options = ("--estimator", "bagged", "--extractor", extractor, "--out", "plan.parquet")
+    plan = occamroute("plan", *words, "--budget", budget, *options, cwd=folder)
     assert plan["planned_cost"] <= budget
     assert "the certificate holds" in python("-m", "occamroute", "verify", "plan.parquet", cwd=folder)
 
