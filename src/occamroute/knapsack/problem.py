@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -24,7 +25,7 @@ Objective = Literal["mean", "min"]
 SHARED = ("units", "unit_costs", "extra", "step", "cheapest")
 
 
-class Terms:
+class Terms(ABC):
     """What is asked, but for the values: costs, a budget, and what solvers must know of values that they do not see."""
 
     cost: FloatArray
@@ -33,19 +34,19 @@ class Terms:
     overhead: Amount
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]:
         """The number of queries and of options."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def step(self) -> tuple[int, float] | None:
         """``(q, deviation)`` if every value is a multiple of 1/q but for rounding, else None."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def largest(self) -> float:
         """The largest absolute value."""
-        raise NotImplementedError
 
     @cached_property
     def units(self) -> Units:
