@@ -16,6 +16,7 @@ Watches are for one thread at a time; memory is bounded whatever the length of t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ class Alarm:
         return self.sentence
 
 
-class _Watch:
+class _Watch(ABC):
     """Scores in levels, counted by stratum, whose ranks are bet on."""
 
     what = ""
@@ -96,8 +97,9 @@ class _Watch:
             sentence = f"{self._words(raised)}: {ADVICE}."
             self.alarm = Alarm(self.what, raised.since, raised.step, raised.evidence, sentence)
 
+    @abstractmethod
     def _words(self, raised: Raised) -> str:
-        raise NotImplementedError
+        """What an alarm says was seen."""
 
 
 class FeatureWatch(_Watch):
