@@ -163,15 +163,48 @@ def test_a_reader_may_stop_reading(folder: Path) -> None:
     assert "%" in done.stdout
 
 
+BARE_COMMAND = """
+import typer
+app = typer.Typer()
+app.command("one")(lambda: None)
+app.command("two")(lambda: None)
+app()
+"""
+
+
+def quickest(*command: str, cwd: Path) -> float:
+    """The seconds of the quickest of five runs."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, check=True)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
 @pytest.mark.alone
 def test_help_is_quick(tmp_path: Path) -> None:
-    """The help of the command answers in half a second (the best of three, on a busy machine)."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert run("--help", cwd=tmp_path).returncode == 0
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.5
+    """Help takes half a second; on a slow machine at most twice the time of a command line with nothing behind it."""
+    slow_machine = 2 * quickest("-c", BARE_COMMAND, "--help", cwd=tmp_path)
+    assert quickest("-m", "occamroute", "--help", cwd=tmp_path) < max(0.5, slow_machine)
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    """Help is written without the libraries that do the work."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "occamroute", "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "pyarrow", "numba", "scipy", "sklearn", "torch", "ray", "fastapi", "httpx", "pandas"}
+
+
+def test_every_verb_has_json(tmp_path: Path) -> None:
+    """The verbs that print a result can print it for programs."""
     for verb in ("demo", "plan", "frontier", "verify"):
         assert "--json" in run(verb, "--help", cwd=tmp_path).stdout
     assert run("--version", cwd=tmp_path).stdout == f"occamroute {oc.__version__}\n"
