@@ -23,6 +23,7 @@ import occamroute as oc
 from occamroute import folders
 from occamroute._money import exact
 from occamroute.cli.compare import compare
+from occamroute.data_files import read_data
 from occamroute.folders import QueryFolder
 from occamroute.part_folders import PartFolder, part_rows_for
 from occamroute.planning.from_folders import plan_with_estimator
@@ -48,9 +49,10 @@ def folder(features: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of odd lengths with small row groups, one of them in a folder within, and things that are no queries."""
     place = tmp_path_factory.mktemp("queries")
     (place / "more").mkdir()
-    for name, start, stop in (("a", 0, 1), ("b", 1, 4097), ("more/c", 4097, 5000), ("z", 5000, ROWS)):
+    names = ("a.parquet", "b.PARQUET", "more/c.parquet", "z.parquet")
+    for name, start, stop in zip(names, (0, 1, 4097, 5000), (1, 4097, 5000, ROWS), strict=True):
         table = pa.table({"id": [f"q{row}" for row in range(start, stop)], "features": listed(features[start:stop])})
-        pq.write_table(table, place / f"{name}.parquet", row_group_size=1000)
+        pq.write_table(table, place / name, row_group_size=1000)
     (place / "_SUCCESS").write_text("")
     (place / ".hidden.parquet").write_text("no queries")
     return place
@@ -368,6 +370,8 @@ def test_two_at_once_do_not_do_the_same(known: oc.Profile, folder: Path, tmp_pat
     ("damage", "sentence"),
     [
         ("cut", "cut off or damaged"),
+        ("changed", "cut off or damaged"),
+        ("names", "two of its columns have the same name"),
         ("nan", "finite"),
         ("null id", "'id' holds nulls"),
         ("columns", "its columns are not those of"),
@@ -403,12 +407,24 @@ def test_bad_files_get_one_sentence(
         (queries / "b.parquet").symlink_to(tmp_path / "gone.parquet")
     if damage == "name":
         os.rename(queries / "a.parquet", os.fsencode(queries) + b"/\xff.parquet")
+    if damage == "names":
+        pq.write_table(pa.Table.from_arrays([table["id"], table["id"]], names=["id", "id"]), queries / "a.parquet")
+    if damage == "changed":  # a number in the middle, in a file that can tell
+        pq.write_table(table, queries / "a.parquet", compression="none", use_dictionary=False, write_page_checksum=True)
+        number = np.asarray(features[1, 3]).tobytes()
+        content = (queries / "a.parquet").read_bytes()
+        assert content.count(number) == 1
+        (queries / "a.parquet").write_bytes(content.replace(number, np.asarray(features[1, 3] + 1).tobytes()))
     if damage == "cut":
         content = (queries / "a.parquet").read_bytes()
         (queries / "b.parquet").write_bytes(content[: len(content) // 2])
     with pytest.raises(oc.OccamError, match=sentence) as caught:
         oc.estimate(known, queries, estimator="sampled", out=tmp_path / "out")
     assert str(caught.value).count("\n") == 0
+    if damage in ("changed", "names"):  # the same of a file that is read at once
+        for read in (read_queries, read_data):
+            with pytest.raises(oc.StorageError, match=sentence):
+                read(queries / "a.parquet")
 
 
 def test_a_changed_plan_does_not_verify(known: oc.Profile, folder: Path, tmp_path: Path) -> None:

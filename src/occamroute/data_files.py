@@ -235,9 +235,11 @@ def _parquet(place: Path) -> dict[str, list[Any]]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(place).read()
+        table = pq.ParquetFile(place, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError):
         raise StorageError(place, "it is no Parquet file, or it is cut off or damaged") from None
+    if len(set(table.column_names)) != len(table.column_names):
+        raise StorageError(place, "two of its columns have the same name")
     return dict(table.to_pydict()) if table.num_rows else {}
 
 

@@ -18,6 +18,8 @@ __all__ = ["QueryFolder"]
 
 # What a reader holds of a column at a time.
 BUFFER = 1 << 20
+# How names of files end, in letters of either case.
+SUFFIX = ".parquet"
 
 
 class _Group(NamedTuple):
@@ -40,7 +42,8 @@ class QueryFolder:
         self.files: tuple[Path, ...] = ()
         self._all = is_folder(path)
         if self._all:
-            names = sorted(file.relative_to(self.path) for file in self.path.rglob("*.parquet") if not file.is_dir())
+            found = (file for file in self.path.rglob("*") if file.suffix.lower() == SUFFIX and not file.is_dir())
+            names = sorted(file.relative_to(self.path) for file in found)
             self.files = tuple(name for name in names if not _passed_over(name))
             if not self.files:
                 raise StorageError(path, "it holds no Parquet files")
@@ -60,6 +63,8 @@ class QueryFolder:
             stamps.append(_stamp(file))  # before it is opened: a later change is noticed
             opened = _open(file)
             metadata, own = opened.metadata, opened.schema_arrow.remove_metadata()
+            if len(set(own.names)) != len(own.names):
+                raise StorageError(file, "two of its columns have the same name")
             if schema is not None and set(own.names) != set(schema.names):
                 raise StorageError(file, f"its columns are not those of {self.files[0]}")
             schema = own if schema is None else schema
@@ -151,7 +156,7 @@ def _open(file: Path) -> Any:
 
     try:
         # Pages are read as they are needed: a row group may be larger than memory.
-        return pq.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
+        return pq.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
     except UnicodeError as error:
         raise StorageError(file, "its name is not UTF-8") from error
     except (pa.ArrowException, OSError) as error:

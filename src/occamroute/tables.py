@@ -64,9 +64,11 @@ def _read_parquet(path: Path) -> QueryTable:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(path).read()
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise StorageError(path, "it is no Parquet file, or it is cut off or damaged") from error
+    if len(set(table.column_names)) != len(table.column_names):
+        raise StorageError(path, "two of its columns have the same name")
     return queries_in(table, path)
 
 
