@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,20 +111,44 @@ def test_decisions_belong_to_their_client(keyed: Keyed) -> None:
     assert mine["decisions"] == []
 
 
-def test_keys_come_and_go_while_it_runs(keyed: Keyed) -> None:
-    """A key made now counts within a second or so, with its cap; one that is removed counts no longer."""
+def test_keys_come_and_go_while_it_runs(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key made now counts within a second or so, but not before its cap does; one that is removed counts no longer.
+
+    The cap stays: the same client may have a key with another service. A key of it that has none takes it away.
+    """
     client, service, tokens = keyed
     assert service.key_file is not None
     file = KeyFile(service.key_file.path.parent)
-    token = file.add("late", scopes=["route"], client="late", cap="0.25")
+    gone = file.add("gone", scopes=["route"])
+    until(lambda: client.post("/v1/route", json={"features": FEATURES}, headers=show(gone)).status_code == 200)
+
+    def busy(cap: Any, *, client: str | None = None) -> None:
+        tried.set()
+        raise oc.LedgerError("here", "another process has kept it locked for too long")
+
+    with monkeypatch.context() as meanwhile:
+        tried = threading.Event()
+        meanwhile.setattr(service.router.ledger, "change_cap", busy)
+        file.remove("gone")
+        token = file.add("late", scopes=["route"], client="late", cap="0.25")
+        assert tried.wait(10)
+        for shown in (gone, token):
+            refusal(client.post("/v1/route", json={"features": FEATURES}, headers=show(shown)), 401, "unauthenticated")
     until(lambda: client.post("/v1/route", json={"features": FEATURES}, headers=show(token)).status_code == 200)
     body = {"features": FEATURES, "hold": True}
     statuses = [client.post("/v1/route", json=body, headers=show(token)).status_code for _ in range(4)]
     assert statuses == [200, 200, 429, 429]
-    own = client.get("/v1/budget", params={"client": "late"}, headers=show(tokens["read"])).json()
-    assert (own["cap"], own["held"]) == ("0.25", "0.2")
     file.remove("late")
     until(lambda: client.post("/v1/route", json={"features": FEATURES}, headers=show(token)).status_code == 401)
+    own = budget_of(client, "late", tokens["read"])
+    assert (own["cap"], own["held"]) == ("0.25", "0.2")
+    file.add("late again", scopes=["route"], client="late")
+    until(lambda: budget_of(client, "late", tokens["read"])["cap"] == "200")
+
+
+def budget_of(client: httpx.Client, name: str, token: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/v1/budget", params={"client": name}, headers=show(token)).json()
+    return found
 
 
 def until(holds: Any) -> None:

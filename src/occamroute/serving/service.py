@@ -71,16 +71,12 @@ class Service:
         self.decider: Decider
         self._counted: WeakSet[Answered] = WeakSet()
         self._caps: dict[str, str] = {}
+        self.keys = Keys() if key_file is None else key_file.keys
         self._had_keys, self._prepared = len(self.keys) > 0, False
         self._waiters = Crew(WAITERS, name="occamroute-wait")
         self._heavy = Crew(1, name="occamroute-heavy")
         self._heavy_waiting = 0
         self._watching: asyncio.Task[None] | None = None
-
-    @property
-    def keys(self) -> Keys:
-        """The keys that count now."""
-        return Keys() if self.key_file is None else self.key_file.keys
 
     @property
     def open(self) -> bool:
@@ -91,7 +87,7 @@ class Service:
         """Have kernels compiled, and the caps of clients in the ledger."""
         if not self._prepared:
             self._warm()
-            self._set_caps()
+            self._set_caps(self.keys)
         self._prepared = True
 
     async def begin(self) -> None:
@@ -163,17 +159,19 @@ class Service:
                 snapshot.guess(np.zeros((queries, snapshot.width), kind))
         self.router.wallet.terms(snapshot)
 
-    def _set_caps(self) -> None:
-        """Clients have the caps in the ledger that their keys state."""
-        wanted = self.keys.caps
-        if wanted == self._caps:
-            return
-        for client, cap in wanted.items():
+    def _set_caps(self, keys: Keys) -> None:
+        """Clients have the caps in the ledger that their keys state.
+
+        The cap of a client whose keys are gone stays: it may have others with a service that shares the ledger.
+        """
+        for client, cap in keys.caps.items():
             if self._caps.get(client) != cap:
                 self.router.ledger.change_cap(money_from_text(cap, "cap"), client=client)
-        for client in self._caps.keys() - wanted.keys():
+                self._caps[client] = cap
+        uncapped = {key.client for key in keys.listed} - keys.caps.keys()
+        for client in uncapped & self._caps.keys():
             self.router.ledger.change_cap(None, client=client)
-        self._caps = wanted
+            del self._caps[client]
 
     async def _watch_keys(self) -> None:
         """Keys that are added or removed count within a second, without a restart."""
@@ -183,7 +181,13 @@ class Service:
                 await self.wait(self._look_at_keys)
 
     def _look_at_keys(self) -> None:
-        if self.key_file is not None:
-            self.key_file.refresh()
-            self._had_keys = self._had_keys or len(self.keys) > 0
-            self._set_caps()
+        if self.key_file is None:
+            return
+        self.key_file.refresh()
+        found = self.key_file.keys
+        self._had_keys = self._had_keys or len(found) > 0
+        if found is not self.keys:
+            # What was removed counts no longer; what is new only once its client's cap is in the ledger.
+            self.keys = Keys(key for key in found.listed if key.cap is None or key.client in self._caps)
+            self._set_caps(found)
+            self.keys = found
