@@ -227,8 +227,8 @@ def table(results: Found) -> str:
     lines = [
         "# Workers killed in the middle of paid calls",
         "",
-        "Made by `python benchmarks/reliability/killed_workers.py`, which says what each trial is and checks the",
-        "books of the billing server.",
+        "Made by `python benchmarks/reliability/killed_workers.py --out benchmarks/reliability`, which says what each",
+        "trial is and checks the books of the billing server.",
         "One machine, two Ray workers.",
         "",
         "| Trial | Result | Date, machine |",
@@ -266,9 +266,9 @@ def main() -> int:
             server.meet()
             results[trial] = {**TRIALS[trial](world), **about}
             print(trial, results[trial], flush=True)
-    if file is not None:
-        file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        file.with_suffix(".md").write_text(table(results), encoding="utf-8")
+            if file is not None:  # after each, so that a later one that fails does not take the others with it
+                file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+                file.with_suffix(".md").write_text(table(results), encoding="utf-8")
     return 0
 
 
