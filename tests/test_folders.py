@@ -23,6 +23,7 @@ import occamroute as oc
 from occamroute import folders
 from occamroute._money import exact
 from occamroute.cli.compare import compare
+from occamroute.cli.frontier import frontier
 from occamroute.data_files import read_data
 from occamroute.folders import QueryFolder
 from occamroute.part_folders import PartFolder, part_rows_for
@@ -280,6 +281,16 @@ def test_what_cannot_be_is_refused_before_the_work(known: oc.Profile, folder: Pa
     judged = str(tmp_path / "judged")
     with pytest.raises(oc.InvalidInputError, match="read as queries"):
         compare(f"{judged}/profile.parquet", test=judged, methods="mixture", out=f"{judged}/report.csv")
+    for inside in (judged, f"{judged}/work"):
+        with pytest.raises(oc.InvalidInputError, match="read as queries"):
+            oc.compare(known, judged, methods=("mixture",), out=inside)
+    (tmp_path / "points.csv").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    for out, said in (("points.csv", "it is a folder"), ("none/points.csv", "does not exist")):
+        for write in (frontier, lambda *about, out: compare(about[0], test=judged, methods="mixture", out=out)):
+            with pytest.raises(oc.InvalidInputError, match=said):
+                write(f"{judged}/profile.parquet", str(folder), out=str(tmp_path / out))
+    assert sorted(tmp_path.rglob("*")) == before
     assert not (folder / "p").exists()
 
 

@@ -123,7 +123,7 @@ class QueryFolder:
     def would_read(self, path: str | os.PathLike[str]) -> bool:
         """Whether Parquet files written there would be among those of the folder."""
         place, own = Path(path).resolve(), self.path.resolve()
-        return self._all and own in place.parents and not _passed_over(place.relative_to(own))
+        return self._all and own in (place, *place.parents) and not _passed_over(place.relative_to(own))
 
     def require_apart(self, path: str | os.PathLike[str]) -> None:
         """Raise unless files may be written there without becoming part of the folder."""

@@ -35,6 +35,7 @@ __all__ = [
     "read_about",
     "read_metadata",
     "require_file",
+    "require_writable",
     "save",
     "to_bytes",
     "whole_file",
@@ -216,16 +217,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when all went well, and is removed otherwise."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist.")
-    try:
-        if target.is_dir():
-            raise InvalidInputError(f"cannot write {target}: it is a folder.")
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {target}: {error.strerror}.") from error
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _temporary(target)
     try:
         yield temporary
         _flush(temporary)
@@ -239,6 +231,25 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InvalidInputError(f"cannot write {target}: {reason}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raise unless a file could be written there: to be asked before the work, not after it."""
+    _temporary(Path(path)).unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> Path:
+    """An empty file beside the one that is to be written."""
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist.")
+    try:
+        if target.is_dir():
+            raise InvalidInputError(f"cannot write {target}: it is a folder.")
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {target}: {error.strerror}.") from error
+    os.close(handle)
+    return Path(name)
 
 
 def _flush(path: Path) -> None:

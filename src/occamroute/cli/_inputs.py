@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -22,6 +23,7 @@ __all__ = [
     "ProfilePath",
     "QueryColumn",
     "Seed",
+    "check_out",
     "estimated",
     "load_profile",
 ]
@@ -65,6 +67,18 @@ Engine = Annotated[
         help="Where the work is done: on this machine's threads, or on Ray's workers (RAY_ADDRESS).",
     ),
 ]
+
+
+def check_out(out: str, *endings: str) -> None:
+    """Raise now, and not after the work, unless a file with one of these endings can be written there."""
+    from occamroute.errors import InvalidInputError
+    from occamroute.storage import require_writable
+
+    if Path(out).suffix.lower() not in endings:
+        *others, last = endings
+        allowed = f"{', '.join(others)} or {last}" if others else last
+        raise InvalidInputError(f"--out must end in {allowed}, got {out}.")
+    require_writable(out)
 
 
 def load_profile(source: str) -> Profile:

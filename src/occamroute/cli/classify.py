@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import Budget, DataPath, Engine, Json, PoolPath, QueryColumn, Seed, load_profile
+from occamroute.cli._inputs import Budget, DataPath, Engine, Json, PoolPath, QueryColumn, Seed, check_out, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def classify(
                 progress=progress,
             )  # fmt: skip
         return _finish_stored(stored, large, label, as_json)
-    _check_out(out)
+    if not dry_run:
+        check_out(out, ".parquet", ".csv")
     found = read_data(data, query=query, label=label)
     known = load_profile(profile)
     members = read_pool(pool, classes=known.classes)
@@ -124,20 +125,13 @@ def execute(
         with _stages() as progress:
             stored = buy(made, members, large, executor=engine, out=out, progress=progress)
         return _finish_stored(stored, large, label, as_json)
-    _check_out(out)
+    check_out(out, ".parquet", ".csv")
     found = read_data(data, query=query, label=label)
     members = read_pool(pool, classes=None if found.labels is None else sorted(set(found.labels)))
     with _stages() as progress:
         run = buy(made, members, found.queries, journal=journal or f"{out}.journal", executor=engine, progress=progress)
     _finish(run, found, out, as_json)
     return None
-
-
-def _check_out(out: str) -> None:
-    from occamroute.errors import InvalidInputError
-
-    if Path(out).suffix.lower() not in (".parquet", ".csv"):
-        raise InvalidInputError(f"--out must end in .parquet or .csv, got {out}.")
 
 
 def _large(data: str, query: str | None, out: str, journal: str | None) -> FolderQuestions:

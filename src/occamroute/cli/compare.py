@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from occamroute.cli._inputs import Engine, Json, ProfilePath, Seed, load_profile
+from occamroute.cli._inputs import Engine, Json, ProfilePath, Seed, check_out, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def compare(
     from occamroute.evaluation.labelled_folders import LabelledFolder
     from occamroute.storage import is_folder
 
-    if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv", ".svg"):
-        raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
+    if out is not None:
+        check_out(out, ".parquet", ".csv", ".svg")
     if budget and share:
         raise InvalidInputError("budgets are given with --budget or with --share, not with both.")
     named = DEFAULT_METHODS if methods is None else tuple(filter(None, map(str.strip, methods.split(","))))
     known, judged = _halves(profile, test, seed)
-    if out is not None and isinstance(judged, LabelledFolder) and judged.folder.would_read(out):
-        raise InvalidInputError(f"cannot write {out}: what is in {test} is read as queries.")
+    if out is not None and isinstance(judged, LabelledFolder):
+        judged.folder.require_apart(out)
     # Estimates for a folder are kept beside the report, so that the same command goes on after an interruption.
     beside = None if out is None or test is None or not is_folder(test) else f"{out}.estimates"
     with progress_bar(f"{len(named)} methods on {len(judged):,} queries") as progress:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from occamroute.cli._folders import estimates_beside, kept_folder
-from occamroute.cli._inputs import Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._inputs import Engine, Features, Json, ProfilePath, Seed, check_out, estimated, load_profile
 from occamroute.cli._screen import chart, print_json, print_table, progress_bar, table
 
 __all__ = ["frontier"]
@@ -30,14 +30,13 @@ def frontier(
 ) -> None:
     """Show the highest expected accuracy at every budget (the plain mean of estimates, which is optimistic)."""
     from occamroute.charts.pictures import frontier_chart
-    from occamroute.errors import InvalidInputError
     from occamroute.planning.estimates import checked_penalty
     from occamroute.storage import is_folder, save, whole_file
     from occamroute.tables import read_queries, write_csv
 
     suffix = None if out is None else Path(out).suffix.lower()
-    if suffix not in (None, ".parquet", ".csv", ".svg"):
-        raise InvalidInputError(f"--out must end in .parquet, .csv or .svg, got {out}.")
+    if out is not None:
+        check_out(out, ".parquet", ".csv", ".svg")
     checked_penalty(penalty)
     known = load_profile(profile)
     if is_folder(features):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from occamroute.cli._folders import kept_folder, planned_folder
-from occamroute.cli._inputs import Budget, Engine, Features, Json, ProfilePath, Seed, estimated, load_profile
+from occamroute.cli._inputs import Budget, Engine, Features, Json, ProfilePath, Seed, check_out, estimated, load_profile
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ def plan(
             )  # fmt: skip
             print_json(stored.summary() | {"out": out}) if as_json else _show(stored, out)
         return
-    if out is not None and Path(out).suffix.lower() not in (".parquet", ".csv"):
-        raise InvalidInputError(f"--out must end in .parquet or .csv, got {out}.")
+    if out is not None:
+        check_out(out, ".parquet", ".csv")
     known = load_profile(profile)
     queries = read_queries(features)
     if estimator == "auto":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import DataPath, Engine, Json, LabelColumn, PoolPath, QueryColumn
+from occamroute.cli._inputs import DataPath, Engine, Json, LabelColumn, PoolPath, QueryColumn, check_out
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -36,14 +36,12 @@ def profile(
     """
     from occamroute._money import money_from_text
     from occamroute.data_files import read_data
-    from occamroute.errors import InvalidInputError
     from occamroute.pool_files.reading import read_pool
     from occamroute.profiling.blocks import name_of
     from occamroute.profiling.measuring import profile as run_pool
     from occamroute.storage import save
 
-    if Path(out).suffix.lower() != ".parquet":
-        raise InvalidInputError(f"--out must end in .parquet, got {out}.")
+    check_out(out, ".parquet")
     amount = None if budget is None else money_from_text(budget)
     found = read_data(data, query=query, label=label, need_labels=True)
     members = read_pool(pool, classes=sorted(set(found.labels or ())))

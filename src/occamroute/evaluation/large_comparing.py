@@ -54,6 +54,8 @@ def compare_folder(
     for method in named.values():  # before hours of work, not after them
         if not isinstance(method, str):
             require_estimator(method)
+    if out is not None:
+        test.folder.require_apart(out)
     terms = Terms.of(profile, test.first, budgets=budgets, extractor=extractor, queries=len(test))
     steps = Steps(len(named) * seeds + 2, progress)
     # Sums of linear algebra depend on the number of its threads: here it is the same whoever works.
