@@ -19,6 +19,7 @@ import pytest
 
 import occamroute as oc
 from occamroute.cli._app import app
+from occamroute.cli.open import _subject as looked_at
 from occamroute.execution import block_classifying, block_runs
 from occamroute.execution.blocks import Errand, buy_block, extract_block, journal_of
 from occamroute.execution.questions import questions_of
@@ -29,6 +30,7 @@ from occamroute.pool_files.sending import PoolAt
 from occamroute.profiling import blocks as profiling_blocks
 from occamroute.purchasing.journal import Journal
 from occamroute.purchasing.terms import content_hash, price_list
+from occamroute.reporting import wholes
 
 CLASSES = ("a", "b", "c")
 
@@ -576,6 +578,14 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "of 80 queries" in capsys.readouterr().out
     assert run("execute", "answers/_plan", "occamroute.toml", "new", "--out", "again", "--json") == 0
     assert json.loads(capsys.readouterr().out)["usage"] == found["usage"]
+    for folder, kind in (("answers", "run"), ("answers/_plan", "plan")):
+        assert run("report", folder, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["kind"] == kind
+        assert "80 queries" in Path("report.html").read_text()
+        assert looked_at(folder, None, None, None, estimator="bagged", extractor=None, seed=0).kind == kind
+    monkeypatch.setattr(wholes, "MOST", 79)
+    assert run("report", "answers") == 2
+    assert "at most 79 queries, and this run has 80" in refusals[-1]
     for bad, sentence in ((("a.csv",), "go to a folder"), (("a", "--journal", "b"), "leave --journal out")):
         assert run(*words, *bad) == 2
         assert sentence in refusals[-1]

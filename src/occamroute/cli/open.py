@@ -17,7 +17,10 @@ __all__ = ["open_file"]
 
 def open_file(
     file: Annotated[
-        str, typer.Argument(help="A saved profile, plan or run (.parquet), or a shipped profile: cifar10.")
+        str,
+        typer.Argument(
+            help="A saved profile, plan or run (.parquet, or the folder of one), or a shipped profile: cifar10."
+        ),
     ],
     profile: Annotated[
         str | None, typer.Option(help="With a plan: the profile it was made from, to show neighbours.")
@@ -92,11 +95,12 @@ def _subject(
     from occamroute.planning.plans import Plan
     from occamroute.profiles import Profile
     from occamroute.reporting.dashboard.making import plan_subject, profile_subject, run_subject
+    from occamroute.reporting.wholes import whole
     from occamroute.storage import load
     from occamroute.tables import read_queries
 
     shipped = file in DATASETS and not os.path.exists(file)
-    found: Any = load_profile(file) if shipped else load(file)
+    found: Any = load_profile(file) if shipped else whole(load(file))
     title = file if shipped else Path(file).name
     if not isinstance(found, Plan) and (profile is not None or features is not None):
         raise InvalidInputError("--profile and --features go with a plan.")
@@ -108,4 +112,7 @@ def _subject(
         known = None if profile is None else load_profile(profile)
         table = None if features is None else read_queries(features).features
         return plan_subject(found, title, profile=known, features=table, previews=previews)
-    raise StorageError(file, f"it holds a {type(found).__name__.lower()}, a profile, a plan or a run is needed")
+    kind = type(found).__name__.lower()
+    raise StorageError(
+        file, f"it holds a {kind}, a profile, a plan or a run is needed; `occamroute report` has pages of the others"
+    )

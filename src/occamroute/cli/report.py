@@ -14,7 +14,9 @@ __all__ = ["report"]
 
 
 def report(
-    file: Annotated[str, typer.Argument(help="A saved comparison, plan, run, frontier or profile (.parquet).")],
+    file: Annotated[
+        str, typer.Argument(help="A saved comparison, plan, run, frontier or profile (.parquet, or the folder of one).")
+    ],
     out: Annotated[
         str, typer.Option(help="Where to write it: .html (the page) or .svg (its first chart).")
     ] = "report.html",

@@ -17,6 +17,7 @@ from occamroute.reporting.plan_story import plan_story
 from occamroute.reporting.profile_story import profile_story
 from occamroute.reporting.run_story import run_story
 from occamroute.reporting.stories import Source, Story
+from occamroute.reporting.wholes import whole
 
 __all__ = ["tell"]
 
@@ -32,13 +33,14 @@ STORIES: dict[type, Callable[[Any, Source], Story]] = {
 def tell(noun: Any, source: Source) -> Story:
     """The story of a comparison, plan, run, frontier or profile; a plan's certificate is checked while it is told.
 
-    Raises ``CertificateError`` where the certificate does not hold.
+    Plans and runs may be those of folders. Raises ``CertificateError`` where the certificate does not hold.
     """
+    noun = whole(noun)
     if source.labels is not None and not isinstance(noun, Run):
         raise InvalidInputError(f"labels are for a run, got a {type(noun).__name__.lower()}.")
     for kind, story in STORIES.items():
         if isinstance(noun, kind):
             return story(noun, source)
     raise InvalidInputError(
-        f"a report is made of a comparison, plan, run, frontier or profile, got {type(noun).__name__}."
+        f"a report is made of a comparison, plan, run, frontier or profile, got a {type(noun).__name__.lower()}."
     )
