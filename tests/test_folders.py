@@ -120,6 +120,12 @@ def test_chosen_on_held_out_rows(cifar10_small: Any, features: Any, folder: Path
         assert_same(stored, held)
         assert stored.made_from | {"queries": ""} == held.made_from | {"queries": ""}
         assert seen[-1][0] == seen[-1][1]
+        with pytest.MonkeyPatch.context() as patch:  # a finished one is known, and nothing is chosen again
+            patch.setattr("occamroute.planning.fitting.candidates", None)
+            again = oc.plan(profile, source, budget=whole(profile, share), out=tmp_path / f"plan-{number}")
+            assert choices(again).tolist() == held.choice.tolist()
+            with pytest.raises(TypeError):  # one of something else is not
+                oc.plan(profile, source, budget=whole(profile, share), seed=1, out=tmp_path / f"plan-{number}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan-0", "plan-1"]
 
 

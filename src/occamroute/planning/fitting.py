@@ -19,10 +19,11 @@ from occamroute.executors import Executor, opened
 from occamroute.knapsack import Problem
 from occamroute.knapsack.problem import Terms
 from occamroute.knapsack.streamed import LargeProblem
+from occamroute.part_folders import content_key
 from occamroute.planning.candidates import Candidate, candidates, number_of_steps
 from occamroute.planning.choosing import Choice, best_choice
 from occamroute.planning.estimates import Estimate, charged, chosen_extractor, query_ids
-from occamroute.planning.from_folders import FolderMeant, folder_meant, named_out, plan_folder
+from occamroute.planning.from_folders import FolderMeant, finished_plan, folder_meant, named_out, plan_folder
 from occamroute.planning.held_out import Folds
 from occamroute.planning.members import Members, Stack
 from occamroute.planning.plans import Plan
@@ -113,13 +114,15 @@ class Planner:
         out: str | os.PathLike[str],
         executor: Executor | None,
         progress: Progress | None,
+        asked: str | None = None,
     ) -> StoredPlan:
+        """The plan for a folder, which says what it was ``asked`` for."""
         folder = meant.folder
         choice = self.choice(budget, meant.sets(self.profile), queries=len(folder), costs=costs)
         return plan_folder(
             folder, self.profile, choice, self._members, made_from=self._made_from(choice), budget=budget, costs=costs,
             seed=self.seed, expecting=lambda made: _with_expectation(made, choice), out=out, executor=executor,
-            progress=progress,
+            progress=progress, asked=asked,
         )  # fmt: skip
 
     def _choose(self, share: Fraction, sets: tuple[str | None, ...]) -> Choice:
@@ -272,8 +275,8 @@ def plan(
     meant = folder_meant(features)
     if meant is not None:
         return _plan_of_folder(
-            profile, features, meant, budget, out, costs=costs, ids=ids, combine=combine, seed=seed, executor=executor,
-            progress=progress,
+            profile, meant, budget, out, costs=costs, ids=ids, combine=combine, seed=seed_number(seed),
+            executor=executor, progress=progress,
         )  # fmt: skip
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
@@ -289,23 +292,28 @@ def plan(
 
 
 def _plan_of_folder(
-    profile: Profile, features: Any, meant: FolderMeant, budget: Amount, out: str | os.PathLike[str] | None, *,
-    costs: Any, ids: Any, combine: bool, seed: int | np.random.Generator, executor: str | Executor | None,
-    progress: Progress | None,
+    profile: Profile, meant: FolderMeant, budget: Amount, out: str | os.PathLike[str] | None, *, costs: Any, ids: Any,
+    combine: bool, seed: int, executor: str | Executor | None, progress: Progress | None,
 ) -> StoredPlan:  # fmt: skip
     if ids is not None:
         raise InvalidInputError("ids of queries in a folder are in its files, in a column 'id'.")
     place = named_out(out, meant.folder)
     queries = len(meant.folder)
     _payable(profile, meant.sets(profile), budget, queries, costs)
+    # What decides all that is chosen: a plan that was finished for the same is known by it, and nothing is chosen anew.
+    own_costs = None if costs is None else np.asarray(costs).tolist()
+    asked = content_key([
+        __version__, profile.fingerprint, meant.folder.fingerprint, meant.sets(profile), str(money(budget)), own_costs,
+        combine, seed,
+    ])  # fmt: skip
+    finished = finished_plan(place, asked)
+    if finished is not None:
+        return finished
     with opened(executor) as workers:
         planner = fit(
             profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=workers, progress=progress
         )
-        made: StoredPlan = planner.plan(
-            features, budget=budget, costs=costs, executor=workers, out=place, progress=progress
-        )
-        return made
+        return planner._plan_folder(meant, budget, costs, place, workers, progress, asked)
 
 
 def _require_profile(profile: Any) -> None:

@@ -34,9 +34,17 @@ from occamroute.planning.members import Members
 from occamroute.planning.stored_estimates import EstimateOrder, Progress, StoredEstimate, feature_sets_of
 from occamroute.planning.stored_plans import Expecting, StoredPlan, begin_plan, make_stored_plan
 from occamroute.profiles import Profile
-from occamroute.storage import ABOUT
+from occamroute.storage import ABOUT, read_about
 
-__all__ = ["FolderMeant", "estimate_folder", "folder_meant", "named_out", "plan_folder", "plan_with_estimator"]
+__all__ = [
+    "FolderMeant",
+    "estimate_folder",
+    "finished_plan",
+    "folder_meant",
+    "named_out",
+    "plan_folder",
+    "plan_with_estimator",
+]
 
 # Rows of the profile that a fitted estimator is known by.
 SAID = 64
@@ -170,6 +178,7 @@ def plan_folder(
     out: str | os.PathLike[str],
     executor: Executor | None,
     progress: Progress | None,
+    asked: str | None,
 ) -> StoredPlan:
     """The plan for the queries of a folder, from what was chosen; its estimates are kept beside it until it is made."""
     candidate = choice.candidate
@@ -190,7 +199,22 @@ def plan_folder(
     )
     problem = LargeProblem(own_costs, budget, len(folder), overhead=overhead)
     knobs = {"objective": "mean", "penalty": float(choice.penalty), "solver": "exact", "plan_seed": seed}
-    return _plan_from(order, problem, out=out, knobs=knobs, executor=executor, progress=progress, expecting=expecting)
+    return _plan_from(
+        order, problem, out=out, knobs=knobs, executor=executor, progress=progress, expecting=expecting, asked=asked
+    )
+
+
+def finished_plan(out: str | os.PathLike[str], asked: str) -> StoredPlan | None:
+    """The plan that is there, whole and with nothing left to tidy up, if it is the one that is asked for."""
+    if not (Path(out) / ABOUT).exists() or read_about(out).get("asked") != asked or _beside(out).exists():
+        return None
+    made = StoredPlan.from_folder(out)
+    return made if made.parts.complete else None
+
+
+def _beside(out: str | os.PathLike[str]) -> Path:
+    """The folder for a plan's estimates."""
+    return Path(f"{os.fspath(out).rstrip('/')}.estimates")
 
 
 def _plan_from(
@@ -202,10 +226,11 @@ def _plan_from(
     executor: Executor | None,
     progress: Progress | None,
     expecting: Expecting | None = None,
+    asked: str | None = None,
 ) -> StoredPlan:
     """The plan from estimates that are made for it; whatever can be refused is refused before they are made."""
     problem.require()
-    beside = Path(f"{os.fspath(out).rstrip('/')}.estimates")
+    beside = _beside(out)
     if begin_plan(out, order.key, problem, knobs, order.part_rows).complete:
         if (beside / ABOUT).exists():
             with suppress(InvalidInputError):  # somebody else's stays
@@ -214,7 +239,7 @@ def _plan_from(
     steps = _two_halves(progress)
     estimate = order.made(beside, executor, steps[0])
     blocks = estimate.blocks(knobs["penalty"], executor)
-    made = make_stored_plan(blocks, problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting)
+    made = make_stored_plan(blocks, problem, out=out, knobs=knobs, progress=steps[1], expecting=expecting, asked=asked)
     estimate.parts.remove()
     return made
 

@@ -198,8 +198,12 @@ def make_stored_plan(
     knobs: dict[str, Any],
     progress: Progress | None,
     expecting: Expecting | None = None,
+    asked: str | None = None,
 ) -> StoredPlan:
-    """The plan that solves a problem, written to a folder; ``expecting`` corrects what is said of its accuracy."""
+    """The plan that solves a problem, written to a folder; ``expecting`` corrects what is said of its accuracy.
+
+    ``asked`` is what was asked for, in short, where more than the estimates was chosen by that.
+    """
     estimate = blocks.estimate
     parts = begin_plan(out, estimate.fingerprint, problem, knobs, estimate.parts.part_rows)
     if parts.complete:
@@ -211,7 +215,7 @@ def make_stored_plan(
         made = _summed_up(problem, found, tallies, parts, estimate.names, {**estimate.made_from, **knobs})
         if expecting is not None:
             made = expecting(made)
-        parts.finish(made.about())
+        parts.finish(made.about() if asked is None else {**made.about(), "asked": asked})
     return made
 
 
