@@ -25,7 +25,11 @@ wanted=$(cat "${pins[@]}" pyproject.toml | cksum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "installing into .venv …"
   # The pins are complete. Looking for dependencies could only bring other versions, or gigabytes for a GPU.
-  for pin in "${pins[@]}"; do .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r "$pin"; done
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+  pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  for pin in "${pins[@]}"; do "${pip[@]}" --no-deps --no-compile -r "$pin"; done
+  # Where there is only a build of torch for a GPU, it needs its gigabytes even on a machine without one.
+  torch=$(grep -h '^torch==' "${pins[@]}" || true)
+  if [ -n "$torch" ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then "${pip[@]}" --no-compile "$torch"; fi
+  "${pip[@]}" --no-deps --no-build-isolation -e .
   echo "$wanted" > "$stamp"
 fi
