@@ -57,7 +57,7 @@ def shipped(cifar10: tuple[oc.Profile, oc.Profile]) -> Iterator[tuple[str, oc.Es
 def hostile() -> Iterator[str]:
     """The page of a profile whose names are markup."""
     with serving(
-        profile_subject(world.profile(names=("small", world.BOLD, world.HOSTILE + "x" * 60)), world.HOSTILE)
+        profile_subject(world.profile(names=("small", world.BOLD, world.HOSTILE + "x" * 300)), world.HOSTILE)
     ) as address:
         yield address
 
@@ -131,9 +131,15 @@ def test_a_budget_that_will_not_do_is_said_in_place(opened: Opened, shipped: tup
         page.fill("#budget", text)
         page.wait_for_selector(f"#budget-problem:has-text('{words}')")
         assert page.get_attribute("#budget", "aria-invalid") == "true"
+        # What is left of the last plan must not be read as this budget's.
+        assert page.inner_text("#sentence").startswith("There is no plan at this budget. The numbers")
+        assert page.get_attribute("#frontier-chart .knob", "visibility") == "hidden"
+        assert "%" not in page.inner_text("#whatif-list")
     page.click("#budget-problem button")
     least = settled(page)
     assert page.is_hidden("#budget-problem")
+    assert "should get" in page.inner_text("#sentence")
+    assert page.get_attribute("#frontier-chart .knob", "visibility") == "visible"
     assert_shows(page, estimate.plan(Decimal(least)))
 
 
@@ -237,6 +243,11 @@ def test_a_free_classifier_can_be_dropped(opened: Opened) -> None:
         drawn = page.get_attribute(".front.old", "d") or ""
         assert drawn.startswith("M")
         assert "Infinity" not in drawn
+    with serving(profile_subject(replace(profile, costs=np.zeros(3)), "made up")) as address:
+        page = opened(address, ready="#usage-chart[data-swept]")  # one budget is all there is
+        assert page.evaluate("document.querySelector('#usage-chart .layer').getBoundingClientRect().width") > 200
+        assert "0 saved, same accuracy" in page.inner_text("#numbers")
+        assert "−" not in page.inner_text("#numbers")
 
 
 def test_digits_of_another_keyboard(opened: Opened) -> None:
@@ -283,6 +294,13 @@ def test_a_receipt_opens(opened: Opened, shipped: tuple[str, oc.Estimate]) -> No
         "#receipt-body table:first-of-type tbody tr td:nth-child(2) output", "all => all.map(one => one.dataset.value)"
     )
     assert list(map(float, found)) == estimate.success[row].tolist()
+    # The score can be worked out from what stands beside it.
+    price, paid = page.eval_on_selector_all(
+        "#receipt-body p.small output", "all => all.map(one => Number(one.dataset.value))"
+    )
+    plan = estimate.plan(Decimal(settled(page)))
+    assert (price, paid) == (plan.price, float(plan.problem.overhead))
+    assert "times the cost beyond the features, which every query pays for" in page.inner_text("#receipt-body")
     assert page.locator("#receipt-body .wide tbody tr").count() == 8
     page.keyboard.press("Escape")
     page.wait_for_selector("#receipt", state="hidden")
@@ -374,6 +392,10 @@ def test_names_are_text(opened: Opened, hostile: str) -> None:
     page.click("#table .link >> nth=5")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     assert page.locator("main b, main i, main script, dialog b, dialog i, dialog script").count() == 0
+    # The longest is cut where it stands for a classifier, and wrapped in sentences.
+    parts = "dialog, dialog p, .options, #table"
+    assert page.eval_on_selector_all(parts, "all => all.every(one => one.scrollWidth <= one.clientWidth)")
+    assert page.eval_on_selector_all(".called", "all => all.every(one => one.clientHeight < 100)")
     phone = opened(hostile, **LOOKS["phone"])
     phone.wait_for_selector("#table table")
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -390,6 +412,8 @@ def test_everybody_can_read_it(opened: Opened, shipped: tuple[str, oc.Estimate],
     page.wait_for_selector("#usage-chart[data-swept]")
     keep_picture(page, f"dashboard-{look}")
     assert_readable(page)
+    assert page.locator("#frontier-chart .mark").count() > 2
+    assert page.locator("#usage-chart .name").count() > 1
     page.click("#table .link >> nth=1")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     if look == "light":

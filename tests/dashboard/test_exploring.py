@@ -174,6 +174,8 @@ def test_the_sweep_is_solved() -> None:
     assert [rows[0]["budget"], rows[-1]["budget"]] == ["3", repr(SMALL.scene().most)]
     for row in rows:
         assert_same(row, SMALL.estimate.plan(Decimal(row["budget"])))
+    free = replace(SMALL.estimate, costs=np.zeros(len(SMALL.estimate.names)), overhead=0)
+    assert [row["budget"] for row in Exploration(free).sweep()] == ["0"]  # there is no other
 
 
 def test_the_table_is_the_plan() -> None:
@@ -204,6 +206,9 @@ def test_a_receipt_says_why() -> None:
     for row in range(30):
         made = receipt(SMALL, row, "10")
         scores = {one["classifier"]: one["score"] for one in made["estimates"]}
+        for one in made["estimates"]:  # as the page says that it is worked out
+            worth = one["success"] - made["price"] * (one["cost"] - made["overhead"])
+            assert one["score"] == pytest.approx(worth, abs=1e-12)
         assert made["classifier"] == plan.names[int(plan.choice[row])]
         best = scores[made["classifier"]] >= max(scores.values()) - 1e-12
         assert best or "rest of the budget" in made["sentence"]

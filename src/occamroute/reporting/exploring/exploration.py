@@ -126,7 +126,7 @@ class Exploration:
         spread = np.geomspace(first, last, count) if scene.wide else np.linspace(first, last, count)
         middle = [float(f"{budget:.4g}") for budget in spread[1:-1]]
         inside = sorted({budget for budget in middle if first < budget < last})
-        budgets = [scene.least, *map(repr, inside), repr(last)]
+        budgets = [scene.least, *map(repr, inside), *([repr(last)] if last > first else [])]
         return [{"budget": budget, **self._numbers(self.plan(budget, changes), changes)} for budget in budgets]
 
     def _numbers(self, plan: Plan, changes: Changes) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def receipt(exploration: Exploration, row: int, budget: str, changes: Changes = 
         "label": None if exploration.labels is None else exploration.labels[row],
         "classifier": plan.names[chosen],
         "price": plan.price,
+        "overhead": float(overhead),
         "sentence": _sentence(plan, scores, chosen),
         "estimates": [
             {

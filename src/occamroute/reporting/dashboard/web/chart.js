@@ -27,7 +27,7 @@ export const ticks = (low, high, wanted) => {
   for (let index = Math.ceil(low / step - 1e-9); index * step <= high * (1 + 1e-12) + step * 1e-9; index += 1) {
     found.push(Number((index * step).toPrecision(12)));
   }
-  return found;
+  return found.length < 3 && wanted < 12 ? ticks(low, high, 2 * wanted) : found;
 };
 
 /** Digits of a percentage that tell these shares apart, and no more. */
@@ -82,7 +82,7 @@ export const axes = (svg, inside, { x, y, xTicks, yTicks, xText, yText, xLabel, 
   let end = -Infinity;
   for (const tick of xTicks) {
     const text = xText(tick);
-    const half = text.length * 3.4;
+    const half = text.length * 3.8;
     if (x(tick) - half < end + 6) continue;
     end = x(tick) + half;
     const anchor = x(tick) + half > inside.width ? "end" : "middle";
@@ -100,7 +100,9 @@ export const axes = (svg, inside, { x, y, xTicks, yTicks, xText, yText, xLabel, 
 
 const place = (value) => value.toFixed(2);
 
-export const path = (xs, ys) => xs.map((x, index) => `${index ? "L" : "M"}${place(x)} ${place(ys[index])}`).join("");
+/** A line; one point is a line of no length, which round ends make a dot. */
+export const path = (xs, ys) =>
+  xs.map((x, index) => `${index ? "L" : "M"}${place(x)} ${place(ys[index])}`).join("") + (xs.length === 1 ? "h0" : "");
 
 export const area = (xs, lows, highs) =>
   `${path(xs, highs)}${[...xs].reverse().map((x, index) => `L${place(x)} ${place(lows[xs.length - 1 - index])}`).join("")}Z`;
@@ -120,4 +122,24 @@ export const names = (svg, inside, wanted) => {
       class: "name", "aria-hidden": "true", x: left ? one.x - 9 : one.x + 9, y: one.y + 4, "text-anchor": left ? "end" : "start",
     }, one.text));
   }
+};
+
+/** The name of a layer inside it, where it is tall and long enough; ``xs`` are places, ``lows`` and ``highs`` its edges there. */
+export const layerName = (svg, text, xs, lows, highs) => {
+  const width = text.length * 6.6 + 12;
+  let start = null;
+  let found = null;
+  xs.forEach((x, index) => {
+    if (lows[index] - highs[index] < 17) start = null;
+    else {
+      start ??= index;
+      if (x - xs[start] >= (found ? xs[found[1]] - xs[found[0]] + 1 : width)) found = [start, index];
+    }
+  });
+  if (!found) return;
+  const middle = (xs[found[0]] + xs[found[1]]) / 2;
+  const right = Math.max(1, xs.findIndex((x) => x >= middle));
+  const share = (middle - xs[right - 1]) / (xs[right] - xs[right - 1] || 1);
+  const at = (edge) => edge[right - 1] + share * (edge[right] - edge[right - 1]);
+  svg.append(draw("text", { class: "name", "aria-hidden": "true", x: middle, y: (at(lows) + at(highs)) / 2 + 4, "text-anchor": "middle" }, text));
 };

@@ -29,7 +29,7 @@ export const points = (difference) => {
   return `${size.toFixed(size < 0.095 ? 2 : 1)} points`;
 };
 
-export const signedPoints = (difference) => `${difference < 0 ? "−" : "+"}${points(difference)}`;
+export const signedPoints = (difference) => (Math.abs(difference) < 5e-5 ? "same accuracy" : `${difference < 0 ? "−" : "+"}${points(difference)}`);
 
 export const moment = (seconds) => new Date(1000 * seconds).toLocaleString("en-GB", { hour12: false });
 

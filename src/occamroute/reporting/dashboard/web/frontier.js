@@ -86,6 +86,7 @@ export const frontierChart = (about, move) => {
     line.setAttribute("x1", at);
     line.setAttribute("x2", at);
     knob.setAttribute("cx", at);
+    knob.setAttribute("visibility", now.plan === false ? "hidden" : "visible");
     knob.setAttribute("cy", y(now.plan?.expected_accuracy ?? between(budget)));
     hollow.setAttribute("cx", at);
     hollow.setAttribute("visibility", now.plan?.reached == null ? "hidden" : "visible");
@@ -143,7 +144,7 @@ export const frontierChart = (about, move) => {
       chart.again();
       return axis;
     },
-    /** The budget that is asked for, and the plan once it is known. */
+    /** The budget that is asked for, and the plan once it is known, or false where there is none. */
     stand(budget, plan, source) {
       const value = plan?.amount ?? Number(budget);
       now = { budget: value, plan };

@@ -2,7 +2,7 @@
 
 import { ask } from "./asking.js";
 import { duration, moment, number, percent } from "./format.js";
-import { exact, fill, find, make, swatch, table } from "./making.js";
+import { called, exact, fill, find, make, table } from "./making.js";
 import { showDecision } from "./receipt.js";
 
 const EVERY = 3000;
@@ -57,7 +57,7 @@ const decisions = (about, rows) => {
     [{ content: "when", attributes: { class: "text" } }, { content: "goes to", attributes: { class: "text" } }, { content: "why", attributes: { class: "text small-off" } }, { content: "answer", attributes: { class: "text" } }],
     rows.map((row) => ({ cells: [
       { attributes: { class: "text" }, content: make("button", { type: "button", class: "link", "data-decision": row.id, onclick: () => open(row.id) }, moment(row.at)) },
-      { attributes: { class: "text" }, content: [about.names.includes(row.classifier) ? swatch(about.names.indexOf(row.classifier)) : null, " ", row.classifier] },
+      { attributes: { class: "text" }, content: called(row.classifier, about.names.indexOf(row.classifier)) },
       { attributes: { class: "text small-off" }, content: row.reason.replaceAll("_", " ") },
       { attributes: { class: "text" }, content: row.outcome?.label ?? "" }] })))
     : make("p", { class: "empty" }, "No query has come yet."));

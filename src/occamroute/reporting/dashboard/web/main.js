@@ -1,7 +1,7 @@
 // The page: what it shows, and how one move of the budget reaches every number.
 
 import { ask, later, newest } from "./asking.js";
-import { showNumbers, showPromise, words } from "./numbers.js";
+import { showNoPlan, showNumbers, showPromise, words } from "./numbers.js";
 import { counted } from "./format.js";
 import { frontierChart } from "./frontier.js";
 import { watch } from "./live.js";
@@ -66,6 +66,8 @@ const explore = async (about) => {
     problem(at);
     if (at.refused) {
       say(at.refused);
+      showNoPlan();
+      changesOf.show({ usage: {} });
     } else {
       showNumbers(about, at);
       changesOf.show(at);
@@ -73,7 +75,7 @@ const explore = async (about) => {
       table.refresh();
       share();
     }
-    front.stand(budget, at.refused ? undefined : at, source);
+    front.stand(budget, at.refused ? false : at, source);
     usage.stand(at.amount ?? Number(budget));
     find("explore").dataset.answered = budget;
   });

@@ -27,6 +27,10 @@ export const exact = (value, text, attributes = {}) => make("output", { "data-va
 
 export const swatch = (index) => make("span", { class: `swatch c${index % 12}`, "aria-hidden": "true" });
 
+/** A classifier by its colour, where it has one, and its name: of a very long one the beginning, all of it when pointed at. */
+export const called = (name, index = -1) => make("span", { class: "called" }, index < 0 ? null : swatch(index),
+  make("span", { dir: "auto", title: name.length > 40 ? name : null }, name));
+
 /** A bar that is a share of its place; what it says is said in words beside it. */
 export const bar = (share, kind = "") => {
   const inner = make("span", { class: kind });

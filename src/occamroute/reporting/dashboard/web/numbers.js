@@ -3,12 +3,14 @@
 import { counted, number, percent, points, signedPoints } from "./format.js";
 import { exact, fill, find, make } from "./making.js";
 
+const same = (one) => Math.abs(one.share) < 5e-4;
+
 const saving = (one) => {
-  if (Math.abs(one.share) < 5e-4) return "as much";
+  if (same(one)) return "as much";
   return one.share > 0 ? `${percent(one.share)} less` : `${percent(-one.share)} more`;
 };
 
-const than = (one) => (Math.abs(one.share) < 5e-4 ? " as always asking " : " than always asking ");
+const than = (one) => (same(one) ? " as always asking " : " than always asking ");
 
 const difference = (value) =>
   Math.abs(value) < 5e-5 ? "at the same accuracy" : `with ${points(value)} ${value < 0 ? "less" : "more"} accuracy`;
@@ -50,11 +52,19 @@ export const showNumbers = (about, at) => {
     tile("The next unit of money", exact(at.price, number(at.price), { id: "price" }), "right answers, at most",
       `1 % more budget: up to ${number(one, 2)}`));
   const place = find("numbers");
+  place.classList.remove("stale");
   place.dataset.budget = at.budget;
   for (const name of ["bound", "gap", "value"]) place.dataset[name] = String(at[name]);
 };
 
-const saved = (one) => `${one.share >= 0 ? "−" : "+"}${percent(Math.abs(one.share))}`;
+const saved = (one) => (same(one) ? "0 %" : `${one.share > 0 ? "−" : "+"}${percent(Math.abs(one.share))}`);
+
+/** Where there is no plan, what stands there is of another budget, and must not be read as of this one. */
+export const showNoPlan = () => {
+  const place = find("numbers");
+  place.classList.add("stale");
+  find("sentence").textContent = `There is no plan at this budget.${place.dataset.budget ? " The numbers and the queries below are those of the last plan." : ""}`;
+};
 
 /** What a saved plan says of itself. */
 export const showPromise = (about) => {

@@ -1,9 +1,9 @@
 // Two more pictures: who answers at which budget, and each classifier by itself.
 
 import { across, budgetText, budgetTicks } from "./axis.js";
-import { area, axes, digitsOf, linear, logarithmic, logTicks, names, path, picture, ticks } from "./chart.js";
+import { area, axes, digitsOf, layerName, linear, logarithmic, logTicks, names, path, picture, ticks } from "./chart.js";
 import { count, number, percent } from "./format.js";
-import { draw, exact, fill, find, make, swatch, table } from "./making.js";
+import { called, draw, exact, fill, find, make, table } from "./making.js";
 
 export const usageChart = (about) => {
   let rows = null;
@@ -15,22 +15,25 @@ export const usageChart = (about) => {
     if (!rows) return;
     x = across({ ...axis, low: axis.least, high: axis.most > axis.least ? axis.most : axis.least + 1 }, inside);
     const y = linear(0, 1, inside.bottom, inside.top + 4);
-    const budgets = rows.map((row) => Number(row.budget));
-    const xs = budgets.map(x);
-    let floor = budgets.map(() => 0);
-    about.names.forEach((name, index) => {
-      const top = rows.map((row, place) => floor[place] + (row.usage[name] ?? 0) / about.n_queries);
-      if (rows.some((row) => row.usage[name])) {
-        svg.append(draw("path", { class: `layer c${index % 12}`, d: area(xs, floor.map(y), top.map(y)) }, draw("title", {}, name)));
-      }
-      floor = top;
+    // One budget, where there is no other, is as wide as the picture.
+    const drawn = rows.length > 1 ? rows : [rows[0], rows[0]];
+    const xs = rows.length > 1 ? rows.map((row) => x(Number(row.budget))) : [inside.left + 10, inside.right - 10];
+    let floor = drawn.map(() => 0);
+    const layers = about.names.flatMap((name, index) => {
+      const bottom = floor;
+      floor = drawn.map((row, place) => bottom[place] + (row.usage[name] ?? 0) / about.n_queries);
+      return rows.some((row) => row.usage[name]) ? [{ name, index, lows: bottom.map(y), highs: floor.map(y) }] : [];
     });
+    for (const { name, index, lows, highs } of layers) {
+      svg.append(draw("path", { class: `layer c${index % 12}`, d: area(xs, lows, highs) }, draw("title", {}, name)));
+    }
     axes(svg, inside, {
       x, y, xTicks: budgetTicks({ ...axis, low: axis.least, high: axis.most }, inside.width), yTicks: [0, 0.25, 0.5, 0.75, 1],
       xText: budgetText, yText: (tick) => percent(tick, 0), xLabel: "budget",
     });
     line = draw("line", { class: "stem", y1: inside.top, y2: inside.bottom });
     svg.append(line);
+    for (const { name, lows, highs } of layers) layerName(svg, name, xs, lows, highs);
     stand();
   });
   const stand = () => {
@@ -49,7 +52,7 @@ export const usageChart = (about) => {
       const reached = found[0]?.reached !== null;
       fill(find("usage-table"), table("The plan at several budgets",
         ["budget", "expected", ...(reached ? ["reached"] : []), "next unit buys",
-          ...used.map((name) => ({ content: [swatch(about.names.indexOf(name)), " ", name] }))],
+          ...used.map((name) => ({ attributes: { class: "named-column" }, content: called(name, about.names.indexOf(name)) }))],
         found.map((row) => ({ cells: [
           number(Number(row.budget)), exact(row.expected_accuracy, percent(row.expected_accuracy, 2)),
           ...(reached ? [exact(row.reached, percent(row.reached, 2))] : []), exact(row.price, number(row.price)),
@@ -95,10 +98,10 @@ export const paretoChart = (about) => {
       shown = classifiers;
       chart.again();
       chart.name(`Accuracy against price of ${classifiers.length} classifiers; the table below has the numbers`);
-      fill(find("pareto-table"), table("Each classifier by itself", ["classifier", "price of a call", "for all queries", "expected accuracy", "no other is cheaper and better"],
+      fill(find("pareto-table"), table("Each classifier by itself", ["classifier", "price of a call", "for all queries", "expected accuracy", "beaten?"],
         classifiers.map((one) => ({ cells: [
-          { content: [swatch(about.names.indexOf(one.name)), " ", one.name] }, exact(one.price, number(one.price)), exact(one.cost, number(one.cost)),
-          exact(one.accuracy, percent(one.accuracy, 2)), one.efficient ? "yes" : "beaten"] }))));
+          { attributes: { class: "text named-column" }, content: called(one.name, about.names.indexOf(one.name)) }, exact(one.price, number(one.price)), exact(one.cost, number(one.cost)),
+          exact(one.accuracy, percent(one.accuracy, 2)), one.efficient ? "no" : "yes"] }))));
     },
   };
 };
@@ -107,6 +110,6 @@ export const usageBars = (names, usage, total) => make("ul", { class: "bars" },
   names.map((name, index) => {
     const inner = make("span", { class: `c${index % 12}` });
     inner.style.width = `${(100 * (usage[name] ?? 0)) / (total || 1)}%`;
-    return make("li", {}, make("span", { class: "named" }, swatch(index), " ", name), make("span", { class: "bar", "aria-hidden": "true" }, inner),
+    return make("li", {}, make("span", { class: "named" }, called(name, index)), make("span", { class: "bar", "aria-hidden": "true" }, inner),
       make("span", { class: "used" }, `${count(usage[name] ?? 0)} (${percent((usage[name] ?? 0) / (total || 1))})`));
   }));

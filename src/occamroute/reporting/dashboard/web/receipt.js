@@ -1,7 +1,7 @@
 // A receipt: why a query goes where it goes.
 
 import { moment, number, percent } from "./format.js";
-import { bar, exact, fill, find, make, preview, swatch, table } from "./making.js";
+import { bar, called, exact, fill, find, make, preview, swatch, table } from "./making.js";
 import { right } from "./table.js";
 
 const dialog = () => find("receipt");
@@ -18,7 +18,7 @@ const estimates = (names, rows, known) => table("Every classifier's estimate",
   rows.map((row) => ({
     attributes: { class: row.chosen ? "chosen" : null },
     cells: [
-      { attributes: { class: "text" }, content: [swatch(names.indexOf(row.classifier)), " ", row.classifier, row.chosen ? make("span", { class: "badge" }, "chosen") : null] },
+      { attributes: { class: "text" }, content: [called(row.classifier, names.indexOf(row.classifier)), row.chosen ? make("span", { class: "badge" }, "chosen") : null] },
       { content: [bar(row.success, `c${Math.max(0, names.indexOf(row.classifier)) % 12}`), " ", exact(row.success, percent(row.success))] },
       { attributes: { class: "small-off" }, content: number(Number(row.cost)) },
       row.score === null ? "" : exact(row.score, number(row.score, 3)),
@@ -30,11 +30,11 @@ const neighbours = (names, rows) => {
   const about = rows.some((row) => row.success);
   return [make("h3", {}, "The labelled queries nearest to it"),
     make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Neighbours" }, table("The labelled queries nearest to it",
-      ["query", ...(rows.some((row) => row.label) ? ["label"] : []), "distance",
+      ["query", ...(rows.some((row) => row.label) ? [{ attributes: { class: "text" }, content: "label" }] : []), "distance",
         ...(about ? names.map((name, index) => ({ attributes: { class: "narrow" }, content: [swatch(index), make("span", { class: "unseen" }, name)] })) : [])],
       rows.map((row) => ({ cells: [{ attributes: { class: "long" }, content: [preview(row), row.id] }, ...(rows.some((one) => one.label) ? [{ attributes: { class: "text" }, content: row.label ?? "" }] : []),
         number(row.distance, 3), ...(about ? names.map((name) => (name in row.success ? right(row.success[name]) : "")) : [])] })))),
-    about ? make("ul", { class: "legend" }, names.map((name, index) => make("li", {}, swatch(index), name))) : null];
+    about ? make("ul", { class: "legend" }, names.map((name, index) => make("li", {}, called(name, index)))) : null];
 };
 
 const features = (rows) => (!rows?.length ? null : [make("h3", {}, "What its features say"),
@@ -44,7 +44,7 @@ const features = (rows) => (!rows?.length ? null : [make("h3", {}, "What its fea
 const changes = (sentences) => [make("h3", {}, "What would send it elsewhere"),
   sentences.length ? make("ul", {}, sentences.map((one) => make("li", {}, one))) : make("p", { class: "quiet" }, "No budget and no price of one classifier alone.")];
 
-const flip = (one) => one.kind === "budget" ? `With a budget above ${number(one.above)}: ${one.classifier}.` : `If ${one.classifier} cost less than ${number(one.below)} a call.`;
+const flip = (one) => one.kind === "budget" ? `With a budget above ${number(one.above)}: ${one.classifier}.` : `If this call of ${one.classifier} cost less than ${number(one.below)}.`;
 
 export const showReceipt = (about, found) => {
   const known = found.estimates.some((row) => row.reached !== null);
@@ -53,7 +53,7 @@ export const showReceipt = (about, found) => {
     preview(found, "large"),
     make("p", {}, found.sentence),
     estimates(about.names, found.estimates, known),
-    make("p", { class: "quiet small" }, "Score: estimate less the price of money, ", exact(found.price, number(found.price)), " right answers a unit, times the cost of the call."),
+    make("p", { class: "quiet small" }, "Score: estimate less the price of money, ", exact(found.price, number(found.price)), " right answers a unit, times the cost", found.overhead > 0 ? [" beyond the features, which every query pays for (", exact(found.overhead, number(found.overhead)), ")."] : "."),
     found.flips === null ? null : changes(found.flips.slice(0, 4).map(flip)), features(found.features), neighbours(about.names, found.neighbours));
 };
 

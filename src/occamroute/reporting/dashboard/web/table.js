@@ -2,7 +2,7 @@
 
 import { ask, later, newest } from "./asking.js";
 import { count, number, percent } from "./format.js";
-import { bar, exact, fill, find, make, preview, swatch, table } from "./making.js";
+import { bar, called, exact, fill, find, make, preview, table } from "./making.js";
 
 const SIZE = 25;
 
@@ -77,7 +77,7 @@ export const queryTable = ({ about, source, columns }) => {
   return { refresh: later(120, refresh) };
 };
 
-const named = (about, name) => [swatch(about.names.indexOf(name)), " ", name];
+const named = (about, name) => called(name, about.names.indexOf(name));
 
 export const planColumns = (about, open) => [
   { name: "id", title: "query", kind: "long", show: (row) => [preview(row), make("button", { type: "button", class: "link", onclick: () => open(row.row) }, row.id)] },

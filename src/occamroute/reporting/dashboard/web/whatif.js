@@ -1,10 +1,10 @@
 // What if a classifier were not there, or cost something else.
 
 import { count, number, percent } from "./format.js";
-import { bar, fill, find, make, swatch } from "./making.js";
+import { bar, called, fill, find, make, swatch } from "./making.js";
 import { hasChanges, noChanges, state } from "./state.js";
 
-const short = (price) => (price > 0 && price < 1e-4 ? price.toExponential(3) : String(Number(price.toPrecision(4))));
+const short = (price) => String(Number(price.toPrecision(4)));
 
 export const whatIf = (about, change) => {
   const outside = about.extractor !== null && !about.names.includes(about.extractor);
@@ -52,7 +52,7 @@ export const whatIf = (about, change) => {
     const used = make("span", { class: "used" });
     const field = priceField(name, price);
     const row = make("li", { class: "option" },
-      make("label", { class: "who" }, box, index >= 0 ? swatch(index) : null, make("span", { class: "named" }, name,
+      make("label", { class: "who" }, box, index >= 0 ? swatch(index) : null, make("span", { class: "named" }, called(name),
         name === about.extractor ? make("span", { class: "badge" }, "features") : null)),
       make("span", { class: "price" }, field),
       index >= 0 ? make("span", { class: "share" }, share, used) : null);
@@ -64,9 +64,9 @@ export const whatIf = (about, change) => {
     about.names.map((name, index) => line(name, index, about.prices[name], tick(name))),
     outside ? line(about.extractor, -1, about.overhead, null) : null);
   fill(find("whatif-list"), make("p", { class: "options-head quiet small", "aria-hidden": "true" }, make("span", {}, "may answer"), make("span", {}, "price of a call"), make("span", {}, "of the queries")), list);
-  find("whatif-note").textContent = about.extractor === null ? "" :
-    outside ? `The price of ${about.extractor} is what its features cost for each query.` :
-      `A call of ${about.extractor} yields the features: it is paid for every query, and its own answer is then free. Unticked, it is still paid but may not answer; its price is the price of the features.`;
+  fill(find("whatif-note"), about.extractor === null ? [] :
+    outside ? ["The price of ", make("q", {}, about.extractor), " is what its features cost for each query."] :
+      ["A call of ", make("q", {}, about.extractor), " yields the features: it is paid for every query, and its own answer is then free. Unticked, it is still paid but may not answer; its price is the price of the features."]);
   find("undo").addEventListener("click", () => {
     noChanges();
     list.querySelector("input").focus(); // this button goes
