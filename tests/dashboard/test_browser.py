@@ -414,6 +414,12 @@ def test_everybody_can_read_it(opened: Opened, shipped: tuple[str, oc.Estimate],
     assert_readable(page)
     assert page.locator("#frontier-chart .mark").count() > 2
     assert page.locator("#usage-chart .name").count() > 1
+    page.emulate_media(media="print")  # on paper it is light, and buttons are words
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 33, 38)"
+    assert page.is_visible("#table .link >> nth=0")
+    assert page.is_visible("#table .sort >> nth=0")
+    assert page.is_hidden("#slider")
+    page.emulate_media(media="screen")
     page.click("#table .link >> nth=1")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     if look == "light":
@@ -470,6 +476,7 @@ def test_plans_and_runs_have_pages(opened: Opened) -> None:
         assert value(page, "answered") == len(run)
         page.wait_for_selector("#table tbody tr")
         assert page.locator("#table tbody tr").count() == len(run)
+        assert "None" not in page.inner_text("#about").replace("sample_size=None", "")
         assert_readable(page)
 
 

@@ -198,7 +198,18 @@ def bought(run: Run, search: Search) -> dict[str, Any]:
 
 
 def _pairs(made_from: Mapping[str, Any]) -> list[list[str]]:
-    return [[str(name).replace("_", " "), str(value)] for name, value in made_from.items()]
+    return [[str(name).replace("_", " "), _plain(value)] for name, value in made_from.items()]
+
+
+def _plain(value: Any) -> str:
+    """A value in words, without Python's punctuation."""
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_plain(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    return str(value)
 
 
 def _csv(columns: Mapping[str, Any]) -> bytes:

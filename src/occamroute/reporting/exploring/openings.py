@@ -78,7 +78,7 @@ def explore_plan(plan: Plan, *, profile: Profile | None = None, features: Any = 
         weights=plan.weights if plan.weights.any() else None,
         objective=problem.objective,
         seed=int(made.get("plan_seed", 0)),
-        about={name.replace("_", " "): _said(value) for name, value in made.items()},
+        about={name.replace("_", " "): value for name, value in made.items()},
     )
 
 
@@ -120,7 +120,3 @@ def _surroundings(plan: Plan, profile: Profile | None, features: Any) -> Surroun
 
 def _metric(estimator: str) -> str:
     return str(getattr(make_estimator(estimator), "metric", "linf"))
-
-
-def _said(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

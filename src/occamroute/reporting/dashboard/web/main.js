@@ -24,7 +24,7 @@ const origin = (about) => {
   fill(find("notes"), about.notes.map((note) => make("p", {}, note)));
   fill(find("about"), about.about.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   find("origin").hidden = false;
-  find("made-by").textContent = `occamroute ${about.version}. Every number on this page is one of the solver's own; nothing is loaded from anywhere else.`;
+  find("made-by").textContent = `occamroute ${about.version}. Every number on this page is one of the ${about.kind === "run" ? "run" : "solver"}'s own; nothing is loaded from anywhere else.`;
 };
 
 const problem = (at) => {
@@ -128,6 +128,7 @@ const begin = async () => {
     showRun(about);
     find("queries").hidden = false;
     document.querySelector(".downloads").hidden = true;
+    find("search-text").previousSibling.textContent = "Id or answer ";
     queryTable({ about, source: { name: "bought", parameters: (extra) => new URLSearchParams(extra) }, columns: runColumns(about) }).refresh();
   }
   if (about.exploring) await explore(about);

@@ -4,7 +4,11 @@ import { count, number, percent } from "./format.js";
 import { bar, called, fill, find, make, swatch } from "./making.js";
 import { hasChanges, noChanges, state } from "./state.js";
 
-const short = (price) => String(Number(price.toPrecision(4)));
+const short = (price) => {
+  if (price === 0 || price >= 1e-4) return String(Number(price.toPrecision(4)));
+  const [front, exponent] = price.toExponential(3).split("e");
+  return `${Number(front)}e${exponent}`;
+};
 
 export const whatIf = (about, change) => {
   const outside = about.extractor !== null && !about.names.includes(about.extractor);
