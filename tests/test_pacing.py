@@ -105,6 +105,25 @@ def test_a_burst_is_no_rate() -> None:
     assert arrivals.remaining(Moment(5.0, 0.0, DAY)) == pytest.approx(500, rel=0.01)
 
 
+@pytest.mark.parametrize(("given_number", "expected"), [(1000, 900.0), (None, 100.0)])
+def test_those_who_come_late_are_expected_too(given_number: int | None, expected: float) -> None:
+    """After a quiet day a thousand come in its last hour: a hundred tell how fast, a promise how many."""
+    arrivals = Arrivals(given_number)
+    arrivals.remaining(Moment(0.0, 0.0, DAY))
+    for number in range(100):
+        arrivals.add(1, Moment(DAY * (23 + number / 1000) / 24, 0.0, DAY))
+    assert arrivals.remaining(Moment(DAY * 23.1 / 24, 0.0, DAY)) == pytest.approx(expected, rel=0.2)
+
+
+def test_a_burst_that_comes_every_day() -> None:
+    """A thousand at midnight, day by day, are no forty thousand: the budget is for those."""
+    arrivals = Arrivals()
+    for day in range(2):
+        for number in range(500 if day else 1000):
+            arrivals.add(1, Moment(DAY * (day + number / 24_000), day * DAY, (day + 1) * DAY))
+    assert 500 < arrivals.remaining(Moment(DAY * (1 + 500 / 24_000), DAY, 2 * DAY)) < 1100
+
+
 def test_a_new_window_starts_anew_and_remembers_the_last() -> None:
     """Without a promise, a window is expected to be like the one before it."""
     arrivals = Arrivals()

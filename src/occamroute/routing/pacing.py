@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 __all__ = ["Arrivals", "Moment", "Pace", "cautious"]
 
 # What is known beforehand of a window's arrivals is worth this share of a window of watching, however few they were.
 PRIOR_SHARE = 0.05
-# Arrivals this many times faster than expected are a burst: the number that was promised counts, not their speed.
-BURST, FEW = 4.0, 10.0
+# Arrivals this many times faster than promised, or than in the window before, are a burst: their number counts, too.
+BURST, BURST_UNPROMISED, FEW = 4.0, 12.0, 10.0
+# So many latest arrivals tell how fast they come now; that counts where it is so many times the window's speed so far.
+LATEST, FASTER = 64, 1.5
 # More than this share of the promised arrivals may always still come: spending fades out instead of ending.
 TAIL = 0.01
 # How many queries the profile's own idea of costs is worth, and after how many an observation counts half.
@@ -31,13 +34,15 @@ class Arrivals:
     """How many queries are still to come in a window: from the number given, and from those that came.
 
     Without an end in time only the number counts. With one, their speed does: the number given (or that of the
-    window before) is what it starts from.
+    window before) is what it starts from. Where many come late in a window, the speed of the latest counts.
     """
 
     def __init__(self, given: float | None = None) -> None:
         self.given = given
         self.before: float | None = None
         self.seen = 0
+        # When each of the latest came, and how many had come before it.
+        self._latest: deque[tuple[float, int]] = deque(maxlen=LATEST)
         self._share = 1.0
         self._window: float | None = None
         self._begun = 0.0
@@ -45,6 +50,7 @@ class Arrivals:
     def add(self, count: int, moment: Moment) -> None:
         """So many queries came."""
         self._turn(moment)
+        self._latest.append((moment.now, self.seen))
         self.seen += count
 
     def resume(self, used: float, moment: Moment) -> None:
@@ -59,16 +65,34 @@ class Arrivals:
         seen = self.seen / share
         if moment.until is None:
             return self._by_number(seen, self.given or 0.0)
-        length = moment.until - moment.since
-        left = max(0.0, (moment.until - moment.now) / length)
-        watched = max(0.0, (moment.now - self._begun) / length)
-        expected = self.given if self.given is not None else self.before
-        if self.given is not None:
-            promised = self.given * (moment.until - self._begun) / length
-            if BURST * max(self.given * watched, FEW) < seen < promised:
-                return self._by_number(seen, promised)
+        return self._until(moment.until, moment, seen)
+
+    def _until(self, until: float, moment: Moment, seen: float) -> float:
+        length = until - moment.since
+        left, watched = max(0.0, (until - moment.now) / length), max(0.0, (moment.now - self._begun) / length)
+        expected, times = (self.before, BURST_UNPROMISED) if self.given is None else (self.given, BURST)
+        promised = (expected or 0.0) * (until - self._begun) / length
+        burst = times * max((expected or 0.0) * watched, FEW) < seen < promised
+        if burst and self.given is not None:
+            return self._by_number(seen, promised)
         by_speed = self._by_speed(seen, expected, watched, left)
-        return max(1.0, by_speed + math.sqrt(by_speed))
+        # How long they come as fast as now nobody knows: for no more than were promised, or as many again as came.
+        most = max(promised - seen, 0.0 if self.given is not None and seen < promised else seen)
+        by_latest = min(most, self._by_latest(until, moment.now))
+        expects = by_latest if by_latest > FASTER * by_speed else by_speed
+        if burst:
+            # As many as in the window before, or ever more: nobody promised either, so half is spent on each.
+            by_number = self._by_number(seen, promised)
+            expects = 2.0 * expects * by_number / (expects + by_number)
+        return max(1.0, expects + math.sqrt(expects))
+
+    def _by_latest(self, until: float, now: float) -> float:
+        """How many more come if all do as fast as the latest did."""
+        since, before = self._latest[0] if self._latest else (now, self.seen)
+        came = self.seen - before - 1
+        if came < FEW:
+            return 0.0
+        return came / self._share / (now - since) * (until - now) if now > since else math.inf
 
     def _by_number(self, seen: float, promised: float) -> float:
         """What is left of a promised number; past it, as many again as came on top."""
@@ -91,6 +115,7 @@ class Arrivals:
             watched = min(1.0, (moment.since - self._begun) / (moment.since - self._window))
             self.before = self._by_speed(self.seen / self._share, self.before, watched, 1.0)
             self._window, self._begun, self.seen = moment.since, moment.since, 0
+            self._latest.clear()
 
 
 def cautious(expected: float) -> float:
