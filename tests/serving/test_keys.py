@@ -175,6 +175,7 @@ def test_keys_are_kept_as_digests(tmp_path: Path) -> None:
         ("b", {"scopes": ["fly"]}, "unknown scope 'fly'"),
         ("b", {"scopes": []}, "a key needs a scope"),
         ("b", {"cap": "-1"}, "cap must be a finite number"),
+        ("b", {"cap": "5000000000"}, "cap must be at most 4000000000 in a ledger"),
         ("b\n", {}, "printable characters"),
         ("b", {"client": "app", "cap": "3"}, "client 'app' has a cap of 2.5 by key 'app'"),
     ]

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from occamroute._money import Amount, money, money_from_text
+from occamroute._money import Amount, money_from_text
 from occamroute.errors import InvalidInputError, StorageError, UnknownNameError
+from occamroute.ledger.base import rounded_down
 from occamroute.storage import whole_file
 
 __all__ = ["SCOPES", "Key", "KeyFile", "Keys", "Scope", "new_key", "read_keys"]
@@ -203,5 +204,5 @@ def _cap(cap: Amount | str | None) -> str | None:
     if cap is None:
         return None
     amount = money_from_text(cap, "cap") if isinstance(cap, str) else cap
-    money(amount, "cap")
+    rounded_down(amount)  # which refuses what no ledger can count
     return str(amount)
