@@ -193,6 +193,10 @@ def test_losing_is_said_in_words(report: oc.Report) -> None:
     assert "bagged was right more often than auto" in page.text
     assert "It promised too much at a budget of" in page.text
     assert "less accurate than the dearest classifier" in page.text
+    for row in rows:  # whoever cannot tell does not say that it is about the same
+        row |= {"accuracy": 0.5, "dearest_difference": -0.05, "dearest_difference_interval": (-0.11, 0.01)}
+    title = page_of(oc.Report(rows, report.about))[0].title
+    assert title.startswith("From 11.00 points less to 1.00 more accurate than the dearest classifier, for")
 
 
 def test_the_page_is_small_and_stands_alone(told: tuple[Story, ReadPage, str]) -> None:
@@ -417,7 +421,16 @@ def test_one_is_one() -> None:
         assert story.sentence.startswith(words)
     assert "Profile of 1 classifier<" in alone._repr_html_()
     equal = oc.Profile(("worse", "better"), (2, 2), [[0.0]] * 4, [[0, 1]] * 4)
-    assert "the cheapest, better," in page_of(equal)[0].sentence  # of equals the better
+    assert "at 2 a call; no other is cheaper;" in page_of(equal)[0].sentence
+    assert page_of(equal)[0].figures[1].what == "Cheapest: better"  # of equals the better
+    dear = oc.Profile(("worse", "better"), (7e-9, 7e9), [[0.0]] * 4, [[0, 1]] * 4)
+    assert "at 7,000,000,000 a call; the cheapest, worse, on 0.00 %" in page_of(dear)[0].sentence
+    cheap = oc.estimate(dear, [[0.0]] * 4).plan(1)
+    assert page_of(cheap)[0].title == "4 queries for less than 0.001 % of what always asking better costs"
+    large = oc.Profile(("worse", "better"), (500, 900), [[0.0]] * 4, [[0, 1]] * 4)
+    chart = oc.estimate(large, [[0.0]] * 4).frontier()._repr_html_()
+    assert ">2,500<" in chart
+    assert "e+0" not in chart
 
 
 @pytest.mark.parametrize("path", ["MY FILE.PARQUET", "a; $(touch b)", "plain.parquet"])

@@ -31,7 +31,7 @@ def mean_bounds(outcomes: FloatArray, blocks: IntArray | None = None) -> FloatAr
     return bounds_from(mean, (away**2).sum(axis=0) / rows**2, count)
 
 
-def bounds_from(mean: FloatArray, variance: FloatArray, count: int) -> FloatArray:
+def bounds_from(mean: FloatArray, variance: FloatArray, count: float) -> FloatArray:
     """The same from the means (k,) of so many rows and the means' variances (k,)."""
     # As many rows of 0 and 1, each for itself, would leave the mean as uncertain as it is.
     spread = mean * (1.0 - mean)

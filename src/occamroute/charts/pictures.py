@@ -10,7 +10,7 @@ from occamroute._arrays import FloatArray
 from occamroute.charts.bars import share_bars
 from occamroute.charts.drawing import WIDE, Canvas
 from occamroute.charts.lines import Numbers, Series, line_chart
-from occamroute.charts.words import Interval, amount, percent, short_share
+from occamroute.charts.words import Interval, amount, axis_amount, percent, short_share
 
 __all__ = ["calibration_chart", "classifier_chart", "frontier_chart", "pareto_mask", "spread_out", "usage_chart"]
 
@@ -57,7 +57,7 @@ def classifier_chart(
     ]  # fmt: skip
     return line_chart(
         series, title="Accuracy against cost of each classifier", x_label="cost of one call", y_label="accuracy",
-        x_format="{:.3g}".format, y_format=short_share, log_x=spread_out(costs), canvas=canvas,
+        x_format=axis_amount, y_format=short_share, log_x=spread_out(costs), canvas=canvas,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def frontier_chart(
         )  # fmt: skip
     return line_chart(
         series, title="Accuracy against budget", x_label="budget for all queries", y_label=y_label,
-        x_format="{:.3g}".format, y_format=y_format, log_x=spread_out([*budgets][:1] + [*budgets][-1:]), canvas=canvas,
+        x_format=axis_amount, y_format=y_format, log_x=spread_out([*budgets][:1] + [*budgets][-1:]), canvas=canvas,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray
-from occamroute._intervals import QUANTILE
+from occamroute._intervals import QUANTILE, bounds_from
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import Problem, greedy_choice
 from occamroute.planning.candidates import Candidate
@@ -25,6 +25,8 @@ __all__ = ["PENALTIES", "Choice", "Trial", "best_choice", "least_share", "trial"
 PENALTIES = (0.0, 0.1, 0.3, 1.0, 3.0)
 # By so many standard errors must what looks at features beat the mixture: it has knobs to be lucky with, and a bill.
 MARGIN = 0.5
+# A standard error below this is rounding alone.
+NO_ERROR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,9 @@ class Choice:
 
     ``accuracy`` is cross-fitted: each half of the held-out rows is scored with what the other half would have
     chosen. ``correction`` takes the mean of chosen estimates to it, and ``error`` is the standard error of that
-    accuracy. ``spread`` is the standard deviation of a single answer's success around its estimate. ``why`` says in
-    a sentence what was chosen over what, and ``others`` what the best of each kind reached.
+    accuracy over ``rows`` that are independent. ``spread`` is the standard deviation of a single answer's success
+    around its estimate. ``why`` says in a sentence what was chosen over what, and ``others`` what the best of each
+    kind reached.
     """
 
     candidate: Candidate
@@ -56,6 +59,7 @@ class Choice:
     accuracy: float
     correction: float
     error: float
+    rows: int
     spread: float
     why: str
     others: dict[str, float]
@@ -65,6 +69,9 @@ class Choice:
         expected = min(1.0, max(0.0, mean + self.correction))
         # Noise of the correction itself, and that of so many new queries.
         error = float(np.hypot(self.error, self.spread / np.sqrt(queries)))
+        if error < NO_ERROR:  # all rows were right, or all wrong, which does not make it certain that others are
+            low, high = bounds_from(np.array([expected]), np.zeros(1), 1.0 / (1.0 / self.rows + 1.0 / queries))[0]
+            return expected, (float(low), float(high))
         return expected, (max(0.0, expected - QUANTILE * error), min(1.0, expected + QUANTILE * error))
 
 
@@ -91,6 +98,7 @@ def best_choice(profile: Profile, folds: Folds, allowed: Iterable[Candidate], sh
         correction=contest.honest - float(made.estimated.mean()),
         # Estimates are level with the rows that they were made from: the noise of these rows' level is in neither.
         error=standard_error(made.outcome, folds.blocks[folds.rows]),
+        rows=np.unique(folds.blocks[folds.rows]).size,
         spread=made.spread,
         why=why,
         others=contest.others(),

@@ -12,7 +12,7 @@ from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, from_text, money
 from occamroute.charts.cards import card
 from occamroute.charts.pictures import usage_chart
-from occamroute.charts.words import brief, percent
+from occamroute.charts.words import brief, percent, proved_gap
 from occamroute.errors import CertificateError, InvalidInputError
 from occamroute.knapsack import Problem, Solution
 from occamroute.knapsack.certificate import Certificate, check
@@ -155,7 +155,7 @@ def plan_card(plan: Plan | StoredPlan) -> str:
         ("queries", f"{len(plan):,}"),
         ("cost", f"{brief(plan.planned_cost)} of {brief(float(plan.budget))}"),
         ("expected accuracy (90 %)", percent(plan.expected_accuracy, plan.accuracy_interval)),
-        ("gap to the optimum", f"{plan.gap:.1e}"),
+        ("gap to the optimum", proved_gap(plan.gap)),
     ]
     note = "" if plan.accuracy_interval else "The mean of chosen estimates is optimistic; no interval is known for it."
     return card("Plan", facts, usage_chart(plan.usage, len(plan)), note=note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from occamroute.charts.words import proved_gap
 from occamroute.datasets import DATASETS, load_dataset
 from occamroute.evaluation.baselines import METHODS
 from occamroute.evaluation.reports import Report
@@ -51,8 +52,8 @@ def _learned_from(report: Report, source: Source) -> Profile | None:
 def _certificates(report: Report) -> Section:
     worst = max((row["gap"] for row in report.rows if row["gap"] is not None), default=None)
     told = "" if worst is None else (
-        f"Every plan behind these rows was proved, when it was made, to be within a gap of {worst:.1e} of the best "
-        "that its estimates allow. "
+        f"Every plan behind these rows was proved, when it was made, to be within a gap of {proved_gap(worst)} of the "
+        "best that its estimates allow. "
     )  # fmt: skip
     return Section(
         "certificates",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from occamroute.charts import Canvas, interval_bars, stacked_bars
 from occamroute.charts.pictures import calibration_chart
-from occamroute.charts.words import between, percent, plain_percent, points, short_share
+from occamroute.charts.words import between, percent, plain_percent, points, proved_gap, short_share
 from occamroute.evaluation.baselines import METHODS
 from occamroute.evaluation.reports import Report
 from occamroute.reporting.comparison_origin import origin_sections
@@ -131,7 +131,7 @@ def _everything(report: Report, method: str) -> Section:
         (
             row["method"], short_share(row["budget_share"]), row["exact_cost"], short_share(row["cost_share"]),
             Cell(plain_percent(row["accuracy"]), between(row["accuracy_bounds"])),
-            _way(row), "" if row["gap"] is None else f"{row['gap']:.1e}", row["chosen"] or "",
+            _way(row), "" if row["gap"] is None else proved_gap(row["gap"]), row["chosen"] or "",
         )
         for other in order for row in report.of(other)
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def _accuracy(row: Row) -> Cell:
 
 def _way(row: Row) -> Cell:
     return Cell("–") if row["way_to_oracle"] is None else Cell(
-        f"{100 * row['way_to_oracle']:.1f} %", between(row["way_interval"])
+        f"{100 * row['way_to_oracle']:.1f} %".replace("-", "−"), between(row["way_interval"])
     )  # fmt: skip
 
 

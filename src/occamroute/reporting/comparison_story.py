@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from occamroute.charts.words import between, brief, counted, percent, plain_percent, short_share
+from occamroute.charts.words import between, brief, counted, part_of, percent, plain_percent
 from occamroute.evaluation.reports import Report
 from occamroute.reporting.comparison_reading import (
     Row,
@@ -18,6 +18,8 @@ from occamroute.reporting.stories import Figure, Source, Story
 __all__ = ["comparison_story"]
 
 OLD = "Made by a version that kept fewer intervals: run compare again to have them all."
+# A difference from the dearest that may be larger than this is not called "about as accurate".
+LOOSE = 0.02
 
 
 def comparison_story(report: Report, source: Source) -> Story:
@@ -43,7 +45,7 @@ def comparison_story(report: Report, source: Source) -> Story:
 
 
 def _title(report: Report, row: Row) -> str:
-    cost = f"for {short_share(row['cost_share'])} of its cost"
+    cost = f"for {part_of(row['cost_share'])} of its cost"
     dearest = report.about["dearest"]
     if not report.about["dearest_cost"]:
         return f"Right on {plain_percent(row['accuracy'])}, where nothing costs anything"
@@ -57,6 +59,10 @@ def _title(report: Report, row: Row) -> str:
         return f"More accurate than the dearest classifier, {cost}"
     if high < 0.0:
         return f"{-100 * row['dearest_difference']:.2f} points less accurate than the dearest classifier, {cost}"
+    if low < -LOOSE:  # so few queries cannot tell: a headline must not
+        return (
+            f"From {-100 * low:.2f} points less to {100 * high:.2f} more accurate than the dearest classifier, {cost}"
+        )
     if row["dearest_difference"] >= 0.0:
         return f"As accurate as the dearest classifier, {cost}"
     return f"About as accurate as the dearest classifier, {cost}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from occamroute._money import exact
 from occamroute.charts import Canvas
 from occamroute.charts.pictures import frontier_chart, usage_chart
-from occamroute.charts.words import amount, between, brief, counted, percent, plain_percent, short_share
+from occamroute.charts.words import amount, between, brief, counted, part_of, percent, plain_percent
 from occamroute.planning.estimates import Estimate
 from occamroute.planning.plans import Plan, verify
 from occamroute.reporting.exploring.openings import explore_plan
@@ -84,7 +84,7 @@ def _title(plan: Plan, name: str, share: float) -> str:
     queries = counted(len(plan), "query", "queries")
     if share >= 1.0:
         return f"{queries}, expected right on {plain_percent(plan.expected_accuracy)}"
-    return f"{queries} for {short_share(share)} of what always asking {name} costs"
+    return f"{queries} for {part_of(share)} of what always asking {name} costs"
 
 
 def _small(gap: float) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from occamroute._money import exact
-from occamroute.charts.words import amount
+from occamroute.charts.words import amount, proved_gap
 from occamroute.errors import BudgetTooSmallError
 from occamroute.knapsack import solve_problem
 from occamroute.planning.plans import Plan
@@ -38,7 +38,7 @@ def around_section(plan: Plan) -> Section:
             own = len(rows)
         rows.append(
             (
-                amount(float(budget)), amount(solution.cost), f"{solution.value / scale:.6f}", f"{solution.gap:.1e}",
+                amount(float(budget)), amount(solution.cost), f"{solution.value / scale:.6f}", proved_gap(solution.gap),
                 f"{solution.price:.4g}", f"{plan.names[most]} ({used[most]:,})",
             )
         )  # fmt: skip

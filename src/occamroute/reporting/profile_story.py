@@ -34,8 +34,8 @@ def profile_story(profile: Profile, source: Source) -> Story:
         ),
         sentence=(
             f"{profile.names[best]} is right most often, on {percent(float(accuracy[best]), ends[best])}, at "
-            f"{amount(float(costs[best]))} a call; the cheapest, {profile.names[cheap]}, on "
-            f"{percent(float(accuracy[cheap]), ends[cheap])} at {amount(float(costs[cheap]))}; intervals are of 90 %."
+            f"{amount(float(costs[best]))} a call; "
+            f"{_cheapest(profile, best, cheap, ends[cheap])}; intervals are of 90 %."
         ),
         figures=(
             Figure(
@@ -60,6 +60,13 @@ def profile_story(profile: Profile, source: Source) -> Story:
             again_section(source, origin=None, note="Profiles are made by `occamroute profile`, or by oc.Profile."),
         ),
     )  # fmt: skip
+
+
+def _cheapest(profile: Profile, best: int, cheap: int, interval: tuple[float, float]) -> str:
+    if cheap == best:
+        return "no other is cheaper"
+    accuracy, cost = float(profile.accuracy[cheap]), float(profile.mean_costs[cheap])
+    return f"the cheapest, {profile.names[cheap]}, on {percent(accuracy, interval)} at {amount(cost)}"
 
 
 def _about(profile: Profile) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from occamroute.charts import WIDE, Canvas, Series, line_chart
-from occamroute.charts.words import between, percent, plain_percent, short_share
+from occamroute.charts.words import between, percent, plain_percent, proved_gap, short_share
 from occamroute.evaluation.budget_sweep import Sweep, SweepRow
 from occamroute.reporting.frame import page
 from occamroute.reporting.pieces import Cell, paragraph, shown, table
@@ -98,6 +98,6 @@ def _cells(row: SweepRow) -> tuple[str | Cell, ...]:
         plain_percent(row.cost_share),
         Cell(plain_percent(row.accuracy), between(row.accuracy_bounds)),
         promised(row),
-        "" if row.gap is None else f"{row.gap:.1e}",
+        "" if row.gap is None else proved_gap(row.gap),
         row.chosen or "",
     )
