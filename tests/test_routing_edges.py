@@ -59,6 +59,17 @@ def test_a_budget_pays_for_all_that_it_is_exactly_enough_for(cost: float, querie
             router.route(np.zeros(4))
 
 
+@pytest.mark.parametrize(("cost", "needed"), [(1 / 3, "20.00000004"), (1e-12, "0.00000006")])
+def test_what_a_ledger_rounds_up_is_needed(cost: float, needed: str) -> None:
+    """A budget that is enough only before amounts become whole billionths is refused, not a query in the end."""
+    with pytest.raises(oc.BudgetTooSmallError) as caught:
+        router_of(profile_of((cost,)), budget=Decimal(str(cost)) * 60, arrivals=60)
+    assert caught.value.args[1] == Decimal(needed)
+    with router_of(profile_of((cost,)), budget=Decimal(needed), arrivals=60) as router:
+        for _ in range(60):
+            router.settle(router.route(np.zeros(4)))
+
+
 @pytest.mark.parametrize("costs", [(0.0, 1.0), (0.1, 1.0), (1.0, 2.0), (0.3, 0.7)])
 @pytest.mark.parametrize("queries", [1, 2, 7, 30])
 def test_whoever_can_pay_the_best_for_all_gets_it(costs: tuple[float, float], queries: int) -> None:

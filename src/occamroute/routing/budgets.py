@@ -11,6 +11,7 @@ from occamroute._money import Amount, exact, money, rounded_up
 from occamroute.errors import BudgetTooSmallError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Ledger, open_ledger
 from occamroute.ledger.base import amount_of, rounded_down
+from occamroute.ledger.base import rounded_up as to_quanta
 from occamroute.profiles import Profile
 from occamroute.routing.guides import least_cost
 
@@ -34,7 +35,8 @@ def share_of(profile: Profile, budget: Amount, expected: float | None, extractor
     amount = money(budget)
     if expected is None:
         return None
-    least = least_cost(profile, extractor if extractor in profile.feature_sets else None)
+    # As ledgers count it, which round up.
+    least = exact(amount_of(to_quanta(least_cost(profile, extractor if extractor in profile.feature_sets else None))))
     if amount < least * exact(expected):
         raise BudgetTooSmallError(budget, rounded_up(least * exact(expected)))
     return amount / exact(expected)
