@@ -171,6 +171,10 @@ def test_money_is_held_settled_and_released(router: oc.Router, cifar10_small: An
     balance = router.ledger.balance()
     assert balance.held == 0
     assert float(balance.spent) == pytest.approx(0.5 * float(first.cost), rel=1e-2)
+    learned = router.wallet.pace.off
+    for _ in range(100):
+        router.settle(first, 1000)
+    assert (router.wallet.pace.off, router.ledger.balance().spent) == (learned, balance.spent)
 
 
 def test_a_query_unlike_all_rows_goes_to_the_most_reliable(router: oc.Router) -> None:

@@ -202,8 +202,9 @@ class Router:
     def settle(self, decision: Decision, cost: Amount | None = None) -> None:
         """Say what the answer really cost, features included; by default what was planned."""
         paid = decision.cost if cost is None else cost
-        self.wallet.settle(Hold(decision.id, decision.cost), paid)
-        self.wallet.learn(decision, float(paid))
+        # Only the first settlement counts, so nothing is learned from others.
+        if self.wallet.settle(Hold(decision.id, decision.cost), paid):
+            self.wallet.learn(decision, float(paid))
 
     def release(self, decision: Decision) -> None:
         """Say that nothing was spent after all."""

@@ -94,10 +94,10 @@ class Wallet:
                 self._open.popitem(last=False)
         return hold
 
-    def settle(self, hold: Hold, amount: Amount) -> None:
-        """Turn a hold into what was really spent."""
+    def settle(self, hold: Hold, amount: Amount) -> bool:
+        """Turn a hold into what was really spent; whether it was made here in this window, and had not ended."""
         self.ledger.settle(hold, amount)
-        self._ended(hold, float(amount))
+        return self._ended(hold, float(amount))
 
     def release(self, hold: Hold) -> None:
         """Give a hold back."""
@@ -122,12 +122,14 @@ class Wallet:
             return 1.0
         return min(1.0, max(1e-3, self._mine / self._everybody))
 
-    def _ended(self, hold: Hold, paid: float) -> None:
+    def _ended(self, hold: Hold, paid: float) -> bool:
         """A hold became what was paid; one of an earlier window, or that ended before, says nothing of this one."""
         with self._lock:
-            if hold.key in self._open:
+            known = hold.key in self._open
+            if known:
                 del self._open[hold.key]
                 self._less(paid - float(hold.amount))
+            return known
 
     def _less(self, amount: float) -> None:
         self._mine += amount
