@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 
@@ -347,6 +349,30 @@ def test_the_command_starts_its_own_ray(cifar10: Profiles, tmp_path: Path) -> No
     here = oc.estimate(profile, features, estimator="sampled").plan(0.02)
     assert json.loads(ran.stdout) == json.loads(json.dumps(here.summary()))
     assert ran.stderr == ""
+    assert os.listdir(folder) == []
+    os.rmdir(folder)
+
+
+def test_a_command_that_is_asked_to_end(cifar10: Profiles, tmp_path: Path) -> None:
+    """In the moment in which a worker has finished a part: one sentence, the code that shells expect, no leftovers."""
+    rows = pa.table({"features": list(cifar10[1].feature_sets["resnet8-w8"])})
+    (tmp_path / "queries").mkdir()
+    for number in range(4):
+        pq.write_table(rows, tmp_path / "queries" / f"{number}.parquet")
+    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp")
+    command = [sys.executable, "-m", "occamroute", "plan", "cifar10", "queries", "--budget", "1", "--engine", "ray"]
+    command += ["--estimator", "sampled", "--out", "plan"]
+    environment = {**os.environ, "TMPDIR": folder}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("plan.estimates/part-*")) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.terminate()
+        _, said = process.communicate()
+    assert (process.returncode, said) == (
+        128 + signal.SIGTERM, "occamroute: interrupted; the same command goes on where this one stopped.\n"
+    )  # fmt: skip
+    assert not list(tmp_path.rglob(".*"))
     assert os.listdir(folder) == []
     os.rmdir(folder)
 

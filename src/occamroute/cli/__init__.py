@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 
 __all__ = ["main"]
 
-# Verbs that write down what they have done, and go on from there.
+# Verbs that write down what they have done, and go on from there; others do so for folders, beside --out.
 RESUMING = {"profile", "classify", "execute", "study"}
+RESUMING_IN_PARTS = {"plan", "frontier", "compare"}
+# What shells expect of a process that was interrupted, and of one that was asked to end.
 INTERRUPTED = 130
+ASKED_TO_END = 128 + signal.SIGTERM
 
 
 def main() -> None:
@@ -20,6 +26,7 @@ def main() -> None:
     from occamroute.cli._app import app
     from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, LedgerError, OccamError
 
+    asked_to_end = _end_like_an_interrupt()
     try:
         app()
     except OccamError as error:
@@ -28,15 +35,35 @@ def main() -> None:
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
     except KeyboardInterrupt:
         _say_interrupted()
-        sys.exit(INTERRUPTED)
+        sys.exit(ASKED_TO_END if asked_to_end else INTERRUPTED)
     except SystemExit as stop:  # typer turns an interrupt into an exit without a word
-        if stop.code == INTERRUPTED:
-            _say_interrupted()
-        raise
+        if stop.code != INTERRUPTED:
+            raise
+        _say_interrupted()
+        sys.exit(ASKED_TO_END if asked_to_end else INTERRUPTED)
+
+
+def _end_like_an_interrupt() -> list[int]:
+    """From now on SIGTERM does what Ctrl-C does, so that whatever was begun is tidied up; the list it is noted in."""
+    came: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        listening = signal.getsignal(signal.SIGINT)
+        if not callable(listening):  # jobs in the background of a script do not hear Ctrl-C
+            raise KeyboardInterrupt
+        listening(signal.SIGINT, frame)
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
+    return came
 
 
 def _say_interrupted() -> None:
-    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    resumes = verb in RESUMING and "--dry-run" not in sys.argv
+    words = sys.argv[1:]
+    verb = next((word for word in words if not word.startswith("-")), "")
+    resumes = verb in RESUMING and "--dry-run" not in words
+    if verb in RESUMING_IN_PARTS and any(word.partition("=")[0] == "--out" for word in words):
+        resumes = any(map(os.path.isdir, words))
     advice = "; the same command goes on where this one stopped" if resumes else ""
     sys.stderr.write(f"occamroute: interrupted{advice}.\n")

@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 
 # Records of who did what that an executor keeps: enough for any one call, and never a leak.
 REMEMBERED = 100_000
+# Seconds after which a task that followed another one is with its worker.
+SETTLING = 0.2
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class RayExecutor:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._leave: Callable[[], object] = lambda: None
+        self._at_work = 0
 
     def __enter__(self) -> RayExecutor:
         return self
@@ -93,6 +96,8 @@ class RayExecutor:
         # On this machine workers may import whatever this process may; elsewhere it must be installed.
         terms = (__version__, foreign, () if foreign else tuple(sys.path))
         waiting: deque[Any] = deque()
+        with self._lock:
+            self._at_work += 1
         try:
             most = connection.most_at_once()
             for number, item in enumerate(items):
@@ -105,9 +110,7 @@ class RayExecutor:
             while waiting:
                 yield self._finished(ray, waiting)
         finally:
-            for reference in waiting:
-                with suppress(Exception):
-                    ray.cancel(reference)
+            self._end(connection, waiting)
 
     def _connected(self) -> Connection:
         with self._lock:
@@ -116,6 +119,22 @@ class RayExecutor:
                 self._connection = connect(*self._where)
                 self._leave = weakref.finalize(self, self._connection.leave)  # runs once, however often it is called
             return self._connection
+
+    def _end(self, connection: Connection, waiting: deque[Any]) -> None:
+        """End the tasks that nobody waits for any longer, after an error or an interrupt."""
+        with self._lock:
+            self._at_work -= 1
+            alone = self._at_work == 0 and connection.alone
+        if waiting and alone:
+            # Workers that were started for this alone are ended at once; if there is more to do, others are started.
+            self.close()
+        elif waiting:
+            # Ray ends this very process if a task is cancelled in the moment in which it is handed to a worker, as
+            # happens where another one has just ended: not then, and those that have not begun before those that have.
+            with suppress(Exception):
+                _, left = connection.ray.wait(list(waiting), num_returns=len(waiting), timeout=SETTLING)
+                for reference in reversed(left):
+                    connection.ray.cancel(reference)
 
     def _finished(self, ray: Any, waiting: deque[Any]) -> Any:
         """The result of the task that was sent off first, as memory of this process."""

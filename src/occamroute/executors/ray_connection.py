@@ -57,6 +57,11 @@ class Connection:
         """Whether the process is still connected by it, and not by a later one of the caller's."""
         return bool(self.ray.is_initialized()) and _identity(self.ray) == self._identity
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is to a Ray that was started here, and one executor uses it."""
+        return self.folder is not None and self.users == 1
+
     def foreign(self) -> bool:
         """Whether machines other than this one take part now; without a token they are refused."""
         if self.folder is not None or all(map(_is_here, filter(_is_alive, self.ray.nodes()))):
@@ -239,8 +244,14 @@ def _first_line(error: Exception) -> str:
 def _signals_kept() -> Iterator[None]:
     """Ray takes over the signal that asks a process to end; a program that has its own answer to it keeps that."""
     own = signal.getsignal(signal.SIGTERM)
+    if not callable(own) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
     try:
         yield
+    except SystemExit as stop:  # the signal came meanwhile, and Ray has answered it
+        if stop.code == signal.SIGTERM:
+            own(signal.SIGTERM, None)
+        raise
     finally:
-        if callable(own) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, own)
+        signal.signal(signal.SIGTERM, own)
