@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -374,6 +375,15 @@ def test_feedback_is_kept_and_watched(router: oc.Router, cifar10_small: Any) -> 
         router.feedback("nothing", success=1.0)
     with pytest.raises(oc.InvalidInputError, match="success must lie"):
         router.feedback(decisions[1], success=2.0)
+
+
+def test_many_who_judge_at_once_have_one_word(router: oc.Router, cifar10_small: Any) -> None:
+    """Of contradicting words about one decision, however close together, one counts, and all hear it."""
+    _, test = cifar10_small
+    with ThreadPoolExecutor(8) as threads:
+        for decision in router.look(test.feature_sets[FEATURES][:10]):
+            said = [threads.submit(router.feedback, decision.id, success=float(number % 2)) for number in range(8)]
+            assert len({one.result() for one in said}) == 1
 
 
 def test_drifted_features_raise_an_alarm(router: oc.Router, cifar10_small: Any) -> None:

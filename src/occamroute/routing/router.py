@@ -81,7 +81,7 @@ class Router:
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
-        self._change = threading.Lock()
+        self._change, self._judging = threading.Lock(), threading.Lock()
         self._thrown = 0
         asked = {"extractor": extractor, "combine": combine, "seed": number}
         try:
@@ -291,20 +291,15 @@ class Router:
 
         A label is compared with the answer that the receipt knows. Returns the success; only the first word counts.
         """
-        made, answered, known = self._receipt(decision)
-        if success is None:
-            if label is None or answered is None:
-                what = "the true label or the success" if label is None else f"an answer of decision {made.id!r}"
-                raise InvalidInputError(f"feedback needs {what}.")
-            success = float(str(label) == answered)
-        if isinstance(success, bool) or not isinstance(success, int | float) or not 0.0 <= success <= 1.0:
-            raise InvalidInputError(f"success must lie in [0, 1], got {success!r}.")
-        if known is not None:
-            return float(known["success"])
-        if self.receipts is not None:
-            self.receipts.feedback(made.id, {"label": label, "success": float(success), "at": time.time()})
-        self._watches.heard(made, float(success))
-        return float(success)
+        with self._judging:  # of several who judge the same at once, only one is the first
+            made, answered, known = self._receipt(decision)
+            right = _judged(made, answered, label, success)
+            if known is not None:
+                return float(known["success"])
+            if self.receipts is not None:
+                self.receipts.feedback(made.id, {"label": label, "success": right, "at": time.time()})
+        self._watches.heard(made, right)
+        return right
 
     def alarms(self) -> list[Alarm]:
         """What has changed since the labelled rows were gathered, as far as chance does not explain it."""
@@ -360,6 +355,18 @@ class Router:
                 made = [error] * len(some)
             results |= dict(zip(some, made, strict=True))
         return [results[number] for number in range(len(batch))]
+
+
+def _judged(made: Decision, answered: str | None, label: str | None, success: float | None) -> float:
+    """How right an answer was, as it is said or by the true label."""
+    if success is None:
+        if label is None or answered is None:
+            what = "the true label or the success" if label is None else f"an answer of decision {made.id!r}"
+            raise InvalidInputError(f"feedback needs {what}.")
+        return float(str(label) == answered)
+    if isinstance(success, bool) or not isinstance(success, int | float) or not 0.0 <= success <= 1.0:
+        raise InvalidInputError(f"success must lie in [0, 1], got {success!r}.")
+    return float(success)
 
 
 def _by_id(ids: Sequence[str], values: Any) -> dict[str, Any] | None:
