@@ -151,7 +151,9 @@ def test_an_interrupted_plan_leaves_nothing(way: signal.Signals, folder: Path) -
         wait_until_kernels_are_loaded(process.pid)
         process.send_signal(way)
         _, stderr = process.communicate()
-    assert (process.returncode, stderr) == (128 + way, "occamroute: interrupted.\n")
+    # Python ends itself by SIGINT if that came while a string was run, as imports do; shells say 130 all the same.
+    assert process.returncode in ((130, -2) if way == signal.SIGINT else (143,))
+    assert stderr == "occamroute: interrupted.\n"
     assert not list(folder.glob("*never*")) + list(folder.glob(".*never*"))
 
 

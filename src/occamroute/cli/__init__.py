@@ -17,6 +17,10 @@ INTERRUPTED = 130
 ASKED_TO_END = 128 + signal.SIGTERM
 
 
+class _AskedToEndError(KeyboardInterrupt):
+    """By SIGTERM. Python ends itself by SIGINT, whatever the code, if the plain error came while it ran a string."""
+
+
 def main() -> None:
     """Run the command; whatever is wrong becomes one sentence and an exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -50,8 +54,8 @@ def _end_like_an_interrupt() -> list[int]:
     def end(number: int, frame: FrameType | None) -> None:
         came.append(number)
         listening = signal.getsignal(signal.SIGINT)
-        if not callable(listening):  # jobs in the background of a script do not hear Ctrl-C
-            raise KeyboardInterrupt
+        if listening is signal.default_int_handler or not callable(listening):  # in the background nobody listens
+            raise _AskedToEndError
         listening(signal.SIGINT, frame)
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
