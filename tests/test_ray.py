@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import importlib
 import json
 import os
 import shutil
@@ -210,6 +211,31 @@ def _dies(shared: None, item: int) -> int:
     if item == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return item
+
+
+def _refuses_zero(shared: None, item: object) -> None:
+    if item == 0:
+        raise ValueError("no zero")
+
+
+def test_a_cancelled_task_leaves_a_worker_that_can_import(
+    workers: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled while it imports what cannot be imported twice, as many a library cannot."""
+    (tmp_path / "imported_once.py").write_text(
+        "import os, time\n"
+        "assert os.environ.get('IMPORTED_IN') != str(os.getpid()), 'imported twice'\n"
+        "os.environ['IMPORTED_IN'] = str(os.getpid())\n"
+        f"time.sleep(0 if os.getpid() == {os.getpid()} else 1.5)\n"
+        "class Thing: pass\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("IMPORTED_IN", "")
+    thing = importlib.import_module("imported_once").Thing()
+    with pytest.raises(ValueError, match="no zero"):
+        list(workers.map(_refuses_zero, None, [0, thing]))
+    assert list(workers.map(_refuses_zero, None, [thing] * 4)) == [None] * 4
 
 
 def test_a_worker_that_always_dies_is_one_sentence(workers: RayExecutor) -> None:

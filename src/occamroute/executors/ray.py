@@ -7,6 +7,7 @@ the tasks themselves, and what a dead worker leaves undone is done again exactly
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -203,7 +204,8 @@ def _work(
     done = Done(number, context.get_task_id(), os.getpid(), context.get_node_id())
     try:
         _make_ready(*terms)
-        (task, shared), own = _unpacked(ray, sent[0], item)
+        with _interrupted_later():
+            (task, shared), own = _unpacked(ray, sent[0], item)
         return done, True, ray.cloudpickle.dumps(task(shared, own))
     except Exception as error:  # noqa: BLE001  # whatever it is, the caller raises it again
         return done, False, _packed_error(ray, error)
@@ -221,6 +223,19 @@ def _make_ready(version: str, foreign: bool, paths: tuple[str, ...]) -> None:
         )
     limit_threads(1)
     sys.path += [path for path in paths if path not in sys.path]
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Put off that the task is cancelled: an import that is broken off half-way could not be made again here."""
+    interrupts: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 def _unpacked(ray: Any, reference: Any, item: bytes) -> tuple[Any, Any]:
