@@ -38,7 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cifar10_small: tuple[oc.Pro
     estimate = oc.estimate(profile, test.features)
     random = np.random.default_rng(0)
     features = random.random((200, 2))
-    nasty = oc.Profile((NASTY, "a & b"), (0.1, 1.0), features, (random.random((200, 2)) < 0.8).astype(float))
+    right = (random.random((200, 2)) < 0.8).astype(float)
+    nasty = oc.Profile((NASTY, "a & b" + "c" * 300), (0.1, 1.0), features, right)
     nouns: dict[str, Any] = {
         "comparison": oc.compare(
             several.take(np.arange(3000)), queries, methods=["best_affordable", "auto"],
@@ -81,6 +82,9 @@ def looked_at(pages: list[Path], chromium: str) -> list[dict[str, Any]]:
                 seen = watched(page) | {"page": path.name, "look": look}
                 page.goto(path.as_uri())
                 seen["width"] = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                seen["widest name"] = page.evaluate(
+                    "Math.max(0, ...[...document.querySelectorAll('tbody th')].map(one => one.clientWidth))"
+                )
                 seen["title"], seen["h1"] = page.title(), page.locator("h1").inner_text()
                 seen["charts"] = page.locator("svg:visible").count()
                 seen["text"] = page.locator("body").inner_text()
@@ -122,6 +126,7 @@ def test_pages_open_from_disk_without_a_network(views: list[dict[str, Any]]) -> 
         assert view["complaints"] == [], place
         assert len(view["requests"]) == 1, place
         assert view["width"] <= 0, place
+        assert view["widest name"] < 320, place  # the numbers beside it are seen
         assert view.get("serious", []) == [], place
         assert view["charts"] >= 1, place
 

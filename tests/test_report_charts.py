@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from occamroute.charts import NARROW, WIDE, Canvas, Series, interval_bars, line_chart, share_bars, stacked_bars
 from occamroute.charts.drawing import text_width
-from occamroute.charts.pictures import calibration_chart, classifier_chart, frontier_chart, pareto_mask, usage_chart
+from occamroute.charts.pictures import (
+    calibration_chart,
+    classifier_chart,
+    frontier_chart,
+    named_points,
+    pareto_mask,
+    usage_chart,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -73,6 +80,8 @@ def test_thousands_of_classifiers_are_drawn_at_once() -> None:
     best = {name for name, one in zip(names, pareto_mask(costs, right), strict=True) if one}
     assert {text for text, *_ in boxes(picture) if text.startswith("model")} <= best
     assert all(f"<title>{name}: " in picture for name in names)
+    assert {name for name in named_points(names[:30], costs[:30], right[:30]) if name} < set(names[:30])
+    assert named_points(names[:7], costs[:7], right[:7]) == names[:7]
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,12 +12,20 @@ from occamroute.charts.drawing import WIDE, Canvas
 from occamroute.charts.lines import Numbers, Series, line_chart
 from occamroute.charts.words import Interval, amount, axis_amount, percent, short_share
 
-__all__ = ["calibration_chart", "classifier_chart", "frontier_chart", "pareto_mask", "spread_out", "usage_chart"]
+__all__ = [
+    "calibration_chart",
+    "classifier_chart",
+    "frontier_chart",
+    "named_points",
+    "pareto_mask",
+    "spread_out",
+    "usage_chart",
+]
 
 # Where the dearest costs so many times the cheapest, places are spread logarithmically.
 WIDE_RANGE = 30.0
 # So many classifiers are all named in a chart.
-NAMED = 60
+NAMED = 24
 
 
 def spread_out(costs: Numbers) -> bool:
@@ -36,14 +44,20 @@ def pareto_mask(costs: Numbers, accuracies: Numbers) -> list[bool]:
     ]
 
 
+def named_points(names: Sequence[str], costs: Numbers, accuracies: Numbers) -> list[str]:
+    """The names beside points; of many only those that nobody beats have room for theirs."""
+    if len(names) <= NAMED:
+        return list(names)
+    return [name if good else "" for name, good in zip(names, pareto_mask(costs, accuracies), strict=True)]
+
+
 def classifier_chart(
     names: Sequence[str], costs: FloatArray, accuracies: FloatArray, bounds: FloatArray, *, canvas: Canvas = WIDE
 ) -> str:
     """Each classifier by its cost and accuracy, with the interval (M, 2); a line joins those that nobody beats."""
     efficient = np.flatnonzero(pareto_mask(costs, accuracies))
     order = efficient[np.argsort(costs[efficient], kind="stable")]
-    # Of many only those that stand out have room for their names.
-    labels = names if len(names) <= NAMED else [name if one in efficient else "" for one, name in enumerate(names)]
+    labels = named_points(names, costs, accuracies)
     tips = [
         f"{name}: {percent(float(right), (float(low), float(high)))} at {amount(float(cost))}"
         for name, cost, right, (low, high) in zip(names, costs, accuracies, bounds, strict=True)

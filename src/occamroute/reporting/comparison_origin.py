@@ -52,8 +52,8 @@ def _learned_from(report: Report, source: Source) -> Profile | None:
 def _certificates(report: Report) -> Section:
     worst = max((row["gap"] for row in report.rows if row["gap"] is not None), default=None)
     told = "" if worst is None else (
-        f"Every plan behind these rows was proved, when it was made, to be within a gap of {proved_gap(worst)} of the "
-        "best that its estimates allow. "
+        f"Every plan behind these rows was proved, when it was made, to be "
+        f"{f'within a gap of {proved_gap(worst)} of ' if worst else ''}the best that its estimates allow. "
     )  # fmt: skip
     return Section(
         "certificates",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from occamroute.charts import Canvas, Series, line_chart
-from occamroute.charts.pictures import spread_out
+from occamroute.charts.pictures import named_points, spread_out
 from occamroute.charts.words import plain_percent, points, short_share
 from occamroute.evaluation.reports import Report
 
@@ -83,7 +83,8 @@ def main_chart(report: Report, method: str, canvas: Canvas) -> str:
     lines.append(
         Series(
             "one classifier for everything", about["cost_shares"], about["accuracies"], line=False, points=True,
-            low=[low for low, _ in ends], high=[high for _, high in ends], labels=about["names"],
+            low=[low for low, _ in ends], high=[high for _, high in ends],
+            labels=named_points(about["names"], about["cost_shares"], about["accuracies"]),
             tips=[
                 f"{name}: {plain_percent(right)}"
                 for name, right in zip(about["names"], about["accuracies"], strict=True)

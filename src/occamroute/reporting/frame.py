@@ -50,7 +50,8 @@ caption { text-align: left; color: var(--muted); padding: 0 0 .5rem; font-size: 
 th, td { text-align: right; padding: .38rem .7rem; border-bottom: 1px solid var(--rule); vertical-align: top }
 th { font-weight: 600 } thead th { border-bottom: 2px solid var(--rule); vertical-align: bottom }
 td { white-space: nowrap } td.text { white-space: normal; min-width: 12rem; overflow-wrap: anywhere }
-th.text, td.text, tbody th { text-align: left } tbody th { white-space: nowrap }
+th.text, td.text, tbody th { text-align: left }
+tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; max-width: 18rem }
 .scroll tbody th, .scroll thead th:first-child { position: sticky; left: 0; background: var(--paper) }
 td small, .quiet { color: var(--muted); font-size: .8125rem; display: block; font-weight: 400 }
 tr.strong th, tr.strong td { font-weight: 650 } td.better { color: var(--good) } td.worse { color: var(--bad) }
@@ -65,6 +66,7 @@ footer { border-top: 1px solid var(--rule); margin-top: 2.4rem; padding-top: 1re
 @media (max-width: 40rem) {
   .figures, dl { grid-template-columns: 1fr } .figures { gap: .6rem } nav ul { columns: 1 } dt { margin-top: .5rem }
   .wide { display: none } .narrow { display: block } .lead { font-size: 1.0625rem }
+  tbody th { max-width: 9.5rem }
 }
 @media print {
   figure svg { filter: none }
