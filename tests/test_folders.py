@@ -189,7 +189,7 @@ def test_files_are_opened_once_and_known_by_their_time(tmp_path: Path, monkeypat
     with pytest.raises(oc.StorageError, match="it was changed in the middle of the work"):
         found.read(10, 5000, ["x"])
     (tmp_path / "b.parquet").unlink()
-    with pytest.raises(oc.StorageError, match=r"b\.parquet"):
+    with pytest.raises(oc.StorageError, match=r"b\.parquet: it is not there"):
         found.read(10, 5000, ["x"])
 
 
@@ -237,7 +237,8 @@ def test_what_is_lost_is_made_again(known: oc.Profile, folder: Path, tmp_path: P
         stored.plan(whole(known, 0.2), out=tmp_path / "never")
     for part in parts[1:]:
         part.unlink()
-    (out / ".part-000002.parquet.x.tmp").write_text("of a process that was killed")
+    for name in (".part-000002.parquet.x.tmp", ".about.json.x.tmp"):
+        (out / name).write_text("of a process that was killed")
     again = oc.estimate(known, folder, estimator="sampled", out=out)
     assert [part.read_bytes() for part in parts] == contents
     assert sorted(os.listdir(out)) == ["about.json", *(part.name for part in parts)]
@@ -381,6 +382,10 @@ def test_two_at_once_do_not_do_the_same(known: oc.Profile, folder: Path, tmp_pat
     oc.estimate(known, folder, estimator="mixture", out=tmp_path / "estimates")
     oc.verify(stored.plan(whole(known, 0.5), out=tmp_path / "plan"))
     assert not list(tmp_path.rglob(".lock"))
+    stored.parts.file(1).unlink()
+    (stored.path / ".lock").mkdir()
+    with pytest.raises(oc.InvalidInputError, match="cannot write into"):  # as where the disk is read alone
+        oc.estimate(known, folder, estimator="mixture", out=tmp_path / "estimates")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ __all__ = ["QueryFolder"]
 BUFFER = 1 << 20
 # How names of files end, in letters of either case.
 SUFFIX = ".parquet"
+GONE = "it is not there, or it is a link to nothing"
 
 
 class _Group(NamedTuple):
@@ -146,7 +147,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     try:
         facts = file.stat()
     except OSError as error:
-        raise StorageError(file, "it is not there, or it is a link to nothing") from error
+        raise StorageError(file, GONE) from error
     return facts.st_size, facts.st_mtime_ns
 
 
@@ -159,5 +160,7 @@ def _open(file: Path) -> Any:
         return pq.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
     except UnicodeError as error:
         raise StorageError(file, "its name is not UTF-8") from error
+    except FileNotFoundError as error:
+        raise StorageError(file, GONE) from error
     except (pa.ArrowException, OSError) as error:
         raise StorageError(file, "it is no Parquet file, or it is cut off or damaged") from error

@@ -138,7 +138,11 @@ class PartFolder:
     def alone(self) -> Iterator[None]:
         """Nobody else who would make the same meanwhile; where the disk knows no locks, work may be done twice."""
         place = self.path / ".lock"
-        with place.open("w") as file:
+        try:
+            file = place.open("w")
+        except OSError as error:
+            raise InvalidInputError(f"cannot write into {self.path}: {error.strerror}.") from error
+        with file:
             with suppress(ImportError):  # there is none on Windows
                 import fcntl
 
@@ -162,7 +166,7 @@ class PartFolder:
 
     def finish(self, about: Mapping[str, Any]) -> None:
         """Say that all parts are there, and what the whole is."""
-        for leftover in self.path.glob(".part-*.tmp"):  # of processes that were killed
+        for leftover in self.path.glob(".*.tmp"):  # of processes that were killed
             leftover.unlink(missing_ok=True)
         self._write_about(about, done=True)
 
