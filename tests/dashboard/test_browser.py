@@ -233,13 +233,30 @@ def test_a_penalty_is_no_accuracy(opened: Opened) -> None:
         assert "of 30 queries right by estimates less the penalty" in page.inner_text("#sentence")
 
 
+# The first answer about usage comes when the frontier has just been drawn anew.
+HELD_SWEEP = """
+const usual = window.fetch;
+window.fetch = async (...given) => {
+  const reply = await usual(...given);
+  if (String(given[0]).startsWith("api/sweep") && !window.held) {
+    window.held = true;
+    while (!document.querySelector(".front.old")) await new Promise(requestAnimationFrame);
+  }
+  return reply;
+};
+"""
+
+
 def test_a_free_classifier_can_be_dropped(opened: Opened) -> None:
     """The old frontier begins at nothing, which a logarithmic axis does not have."""
     profile = replace(world.profile(), costs=np.array([0.0, 1.0, 60.0]), extractor=None, extractor_cost={})
     with serving(profile_subject(profile, "made up")) as address:
-        page = opened(address)
+        page = opened(address, script=HELD_SWEEP)
+        while not page.evaluate("window.held"):
+            page.wait_for_timeout(20)
         page.uncheck("[aria-label='small may answer']")
         page.wait_for_selector(".front.old")
+        page.wait_for_selector("#usage-chart[data-swept*='small']")
         drawn = page.get_attribute(".front.old", "d") or ""
         assert drawn.startswith("M")
         assert "Infinity" not in drawn

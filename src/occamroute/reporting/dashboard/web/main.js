@@ -9,7 +9,7 @@ import { fill, find, make } from "./making.js";
 import { paretoChart, usageChart } from "./pictures.js";
 import { showReceipt } from "./receipt.js";
 import { showRun } from "./run.js";
-import { fromAddress, hasChanges, noChanges, parameters, state, toAddress } from "./state.js";
+import { changes, fromAddress, hasChanges, noChanges, parameters, state, toAddress } from "./state.js";
 import { planColumns, queryTable, runColumns } from "./table.js";
 import { whatIf } from "./whatif.js";
 
@@ -45,6 +45,7 @@ const explore = async (about) => {
   showPromise(about);
   fromAddress(about);
   let axis = null;
+  let drawn = null; // the changes that the axis is for
   // What came with the page is not asked for again.
   const isFirst = (budget) => !hasChanges() && budget === about.budget && about.at !== null;
   const usage = usageChart(about);
@@ -87,9 +88,10 @@ const explore = async (about) => {
   const front = frontierChart(about, (budget, source) => moveTo(budget, source));
 
   const swept = newest(async (isOld) => {
-    const asked = String(parameters());
+    const asked = changes();
     const found = await ask("sweep", parameters());
-    if (!found.refused && !isOld()) usage.show(found.rows, axis);
+    // An answer about other changes is not for the axis of now; the right one is under way.
+    if (!found.refused && !isOld() && asked === drawn && asked === changes()) usage.show(found.rows, axis);
     find("usage-chart").dataset.swept = asked;
   });
   const sweep = later(250, () => swept().catch(fail));
@@ -105,6 +107,7 @@ const explore = async (about) => {
       found = about.frontier;
     }
     axis = front.show(found, hasChanges() ? about.frontier : null);
+    drawn = changes();
     pareto.show(found.classifiers);
     sweep();
     moveTo(state.budget);

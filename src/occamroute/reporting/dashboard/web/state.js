@@ -12,6 +12,9 @@ export const parameters = (extra = {}) => {
 
 export const hasChanges = () => state.dropped.size + state.prices.size > 0;
 
+/** The changes alone, to tell whether two views have the same. */
+export const changes = () => String(parameters({ budget: "" }));
+
 export const noChanges = () => {
   state.dropped.clear();
   state.prices.clear();
