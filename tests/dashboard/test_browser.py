@@ -294,6 +294,9 @@ def test_a_server_that_is_gone_is_said(browser: Browser) -> None:
         page.fill("#budget", "10")
         page.wait_for_selector("#numbers[data-budget='10']")
         assert page.is_hidden("#failure")
+        page.route("**/api/*", lambda route: route.fulfill(status=401))
+        page.fill("#budget", "11")
+        page.wait_for_selector("#failure:has-text('Load the page again to give another')")
 
 
 def test_a_receipt_opens(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:

@@ -181,6 +181,7 @@ def test_the_page_of_a_service(open_world: Served, opened: Callable[..., Page]) 
     assert_readable(page)
     page.click("#decisions .link >> nth=0")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
+    assert "times the cost beyond the features" in page.inner_text("#receipt-body")
     assert_readable(page)
     page.keyboard.press("Escape")
     asked: list[str] = []

@@ -1,5 +1,12 @@
 // Questions to the server this page came from, and to no other.
 
+const REFUSALS = {
+  401: "the key is not, or no longer, one of this service. Load the page again to give another.",
+  403: "the key may not look at this. Load the page again to give another.",
+  429: "too much is asked of the service just now. Try again in a while.",
+  503: "the service is busy, or about to stop. Try again in a while.",
+};
+
 export const ask = async (name, parameters = new URLSearchParams()) => {
   let reply;
   try {
@@ -7,7 +14,7 @@ export const ask = async (name, parameters = new URLSearchParams()) => {
   } catch {
     throw new Error("the server does not answer. Is occamroute still running?");
   }
-  if (!reply.ok) throw new Error(`the server answered with ${reply.status}.`);
+  if (!reply.ok) throw new Error(REFUSALS[reply.status] ?? `the server answered with ${reply.status}.`);
   return JSON.parse(await reply.text(), bare);
 };
 

@@ -25,6 +25,9 @@ const estimates = (names, rows, known) => table("Every classifier's estimate",
       ...(known ? [right(row.reached)] : [])],
   })));
 
+const scoring = (price, beyond) => make("p", { class: "quiet small" },
+  "Score: estimate less the price of money, ", exact(price, number(price)), " right answers a unit, times the cost", ...beyond);
+
 const neighbours = (names, rows) => {
   if (!rows.length) return null;
   const about = rows.some((row) => row.success);
@@ -53,7 +56,7 @@ export const showReceipt = (about, found) => {
     preview(found, "large"),
     make("p", {}, found.sentence),
     estimates(about.names, found.estimates, known),
-    make("p", { class: "quiet small" }, "Score: estimate less the price of money, ", exact(found.price, number(found.price)), " right answers a unit, times the cost", found.overhead > 0 ? [" beyond the features, which every query pays for (", exact(found.overhead, number(found.overhead)), ")."] : "."),
+    scoring(found.price, found.overhead > 0 ? [" beyond the features, which every query pays for (", exact(found.overhead, number(found.overhead)), ")."] : ["."]),
     found.flips === null ? null : changes(found.flips.slice(0, 4).map(flip)), features(found.features), neighbours(about.names, found.neighbours));
 };
 
@@ -65,5 +68,6 @@ export const showDecision = (about, found) => {
     outcome?.label ? make("p", {}, "Answered: ", make("strong", {}, String(outcome.label)), outcome.cost ? ` for ${outcome.cost}` : "") : null,
     found.feedback ? make("p", {}, `It was right with ${percent(found.feedback.success, 0)}.`) : null,
     estimates(about.names, found.estimates.map((row) => ({ ...row, chosen: row.classifier === found.classifier, reached: null })), false),
+    found.price === null ? null : scoring(found.price, [found.extractor ? " beyond the features, which every query pays for." : "."]),
     changes(found.flips.slice(0, 4).map((one) => one.sentence)), features(found.known), neighbours(about.names, found.neighbours));
 };
