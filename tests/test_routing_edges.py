@@ -231,6 +231,34 @@ def test_a_line_that_was_being_written(tmp_path: Path) -> None:
     assert (tmp_path / LINES).read_bytes() == whole
 
 
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """A change that cannot be written down is not made, and leaves nothing behind that would spoil the next one."""
+    resource = pytest.importorskip("resource")
+    with router_of(profile_of(), state=tmp_path):
+        pass
+    lines = tmp_path / LINES
+    lines.write_bytes(200 * lines.read_bytes())  # much larger than the file of a change
+    with router_of(profile_of(), state=tmp_path) as router:
+        decision = router.route(np.zeros(4))
+        assert router.receipts is not None
+        router.receipts.flush()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (lines.stat().st_size + 20, limits[1]))
+        try:
+            with pytest.raises(oc.StorageError, match="cannot be written there"):
+                router.add_classifier("new", 0.5, np.ones(60))
+            with pytest.raises(oc.StorageError, match="cannot be written there"):
+                router.remove_rows(["row 1"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (router.names, len(router.snapshot.profile)) == (("model 0", "model 1"), 60)
+        router.remove_rows(["row 0"])
+    with router_of(profile_of(), state=tmp_path) as again:
+        assert again.receipts is not None
+        assert again.receipts.replay(decision.id)
+        assert len(again.snapshot.profile) == 59
+
+
 def test_texts_that_no_file_can_hold(router: oc.Router) -> None:
     """What somebody's model says is kept as well as it can be; the writer lives on."""
     assert router.receipts is not None

@@ -47,6 +47,13 @@ def test_rows_come_and_go(tmp_path: Path) -> None:
         assert client.post("/v1/route", json={"features": FEATURES}).json()["success"] == before
         refusal(client.delete("/v1/rows", params={"id": "new 300"}), 404, "unknown_name")
         refusal(client.delete("/v1/rows"), 422, "invalid_request")
+        history = tmp_path / "history.jsonl"
+        history.rename(tmp_path / "elsewhere")
+        history.mkdir()
+        reply = client.post("/v1/rows", json={"rows": rows})
+        refusal(reply, 503, "storage_unavailable")
+        assert str(tmp_path) not in reply.text
+        refusal(client.delete("/v1/rows", params={"id": "new 300"}), 404, "unknown_name")
 
 
 def test_classifiers_come_and_go(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from occamroute.errors import StorageError
+from occamroute.errors import InvalidInputError, StorageError
 from occamroute.profiles import Profile
 from occamroute.routing.changes import Change, change_from
 from occamroute.routing.guides import Guide
@@ -58,7 +58,6 @@ class History:
         if snapshot.id in self._lines:
             line = {**self._lines[snapshot.id], "asked": asked, "begun_with": begun_with}
             if line != next(reversed(self._lines.values())):
-                del self._lines[snapshot.id]
                 self._append(line)
             return
         file = f"profile-{snapshot.profile.fingerprint[:16]}.parquet"
@@ -70,13 +69,14 @@ class History:
         """Write down a change."""
         self._keep(after)
         if after.id in self._lines:
-            line = self._lines.pop(after.id)
-        else:
-            file = f"change-{after.id}.parquet"
-            write(change.parts(), self.folder / file)
-            old = self._lines[before.id]
-            line = self._line(after, before.id, file, old["begun_with"], old["asked"])
-        self._append(line)
+            self._append(self._lines[after.id])
+            return
+        file, parts, old = f"change-{after.id}.parquet", change.parts(), self._lines[before.id]
+        try:
+            write(parts, self.folder / file)
+        except InvalidInputError as error:
+            raise self._unwritten(error) from error
+        self._append(self._line(after, before.id, file, old["begun_with"], old["asked"]))
 
     def snapshot(self, name: str) -> Snapshot:
         """A snapshot by its id, built again if need be."""
@@ -123,11 +123,27 @@ class History:
         }
 
     def _append(self, line: dict[str, Any]) -> None:
-        self._lines[line["id"]] = line
-        with (self.folder / LINES).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Write a line down; if that fails nothing of it stays, or the next one would be written onto its beginning."""
+        content = (json.dumps(line) + "\n").encode()
+        try:
+            with (self.folder / LINES).open("ab", buffering=0) as file:
+                start = file.tell()
+                try:
+                    left = content
+                    while left:  # a disk takes what still fits, and only then says that it is full
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(start)
+                    raise
+        except OSError as error:
+            raise self._unwritten(error) from error
+        # In one step: others look up receipts meanwhile.
+        others = {name: other for name, other in self._lines.items() if name != line["id"]}
+        self._lines = {**others, line["id"]: line}
+
+    def _unwritten(self, error: Exception) -> StorageError:
+        return StorageError(self.folder, f"what is changed cannot be written there ({error})")
 
     def _read(self) -> list[dict[str, Any]]:
         path = self.folder / LINES

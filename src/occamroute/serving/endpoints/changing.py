@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 
-from occamroute.errors import InvalidInputError
+from occamroute.errors import InvalidInputError, StorageError
 from occamroute.routing.router import Router
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.admission import Caller
@@ -76,7 +76,7 @@ def _fitting(change: Any) -> Snapshot:
     try:
         made: Snapshot = change()
     except InvalidInputError as error:
-        if isinstance(error, LookupError):
+        if isinstance(error, LookupError | StorageError):
             raise
         raise ProblemError("conflict", str(error)) from None
     return made
