@@ -19,9 +19,12 @@ import torch
 from test_neighbors_answers import KINDS, make
 
 import occamroute as oc
-from occamroute.neighbors import METRICS, GroupIndex, gpu, gpu_groups
+from occamroute.neighbors import METRICS, GroupIndex, gpu, gpu_groups, gpu_products
+from occamroute.neighbors.coarse import Coarse
 from occamroute.neighbors.gpu_groups import DeviceGroups
 from occamroute.neighbors.gpu_margins import Margins
+from occamroute.neighbors.gpu_products import Products
+from occamroute.neighbors.metrics import L2
 
 
 @pytest.fixture
@@ -40,6 +43,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(gpu, "_require_device", lambda: None)
     monkeypatch.setattr(gpu, "_device_is_there", lambda: True)
     monkeypatch.setattr(gpu, "_room", lambda: 1 << 30)
+    monkeypatch.setattr(gpu, "_multiplies", lambda: True)
     return unsettled
 
 
@@ -65,8 +69,9 @@ def test_the_same_bits(kind: str, metric: str) -> None:
     """Whatever the data, with ties, duplicates and numbers of all sizes."""
     dtype = ("float32", "float64")[(KINDS.index(kind) + METRICS.index(metric)) % 2]
     rng = np.random.default_rng(KINDS.index(kind))
-    rows, queries = make(kind, rng, 60, 7, dtype)
-    check(rows, queries[:5], rng.integers(0, 60, size=(3, 40)), metric)
+    for width in (7, 17) if metric == "l2" else (7,):  # from 17 on, products of matrices give the distances
+        rows, queries = make(kind, rng, 60, width, dtype)
+        check(rows, queries[:5], rng.integers(0, 60, size=(3, 40)), metric)
 
 
 @pytest.mark.usefixtures("device")
@@ -92,18 +97,74 @@ def test_closer_than_float32_can_tell(metric: str, device: list[int]) -> None:
 
 def test_the_margin_is_needed(device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, float32 would name wrong rows: the comparison above is able to fail."""
-    monkeypatch.setattr(Margins, "limits", lambda self, best, slack: best - 1.0)
+    monkeypatch.setattr(Margins, "limits", lambda self, reach, floor=None: torch.full_like(reach, -1e9).float())
     rows = 1.0 + np.random.default_rng(1).normal(size=(64, 9)) * 1e-9
     with pytest.raises(AssertionError):
         check(rows, rows[:8] + 1e-9, np.arange(64)[np.newaxis], "l1")
     assert device[0] == 0
 
 
+def in_clusters(spread: float) -> GroupIndex:
+    """Compare answers about rows in two clusters that are far from their common mean."""
+    rows = np.sign(np.arange(192) % 2 - 0.5)[:, np.newaxis]
+    rows = (rows + spread * np.random.default_rng(0).normal(size=(192, 20))).astype(np.float32)
+    return check(rows[:128], rows[128:], np.arange(128)[np.newaxis], "l2")
+
+
+def test_products_of_matrices(device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They tell rows apart that are not too close; where they leave too much open, differences take their place."""
+    monkeypatch.setattr(gpu_groups, "_FEW", 0)
+    there = in_clusters(0.3)._gpu._groups_there
+    assert there is not None
+    assert there._products is not None
+    assert device[0] <= 2
+    there = in_clusters(1e-3)._gpu._groups_there
+    assert there is not None
+    assert there._products is None
+    assert device[-1] <= 2
+
+
+@pytest.mark.usefixtures("device")
+def test_what_products_lose_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a margin for it, wrong rows would be named."""
+    monkeypatch.setattr(gpu_products, "ROUNDING", 0.0)
+    with pytest.raises(AssertionError):
+        in_clusters(1e-3)
+
+
+def test_what_products_may_lose() -> None:
+    """The true distances are within the bounds, whatever the sizes of rows and queries."""
+    rng = np.random.default_rng(9)
+    both = (rng.normal(size=(96, 300)) * 2.0 ** rng.integers(-60, 15, size=(96, 1))).astype(np.float32)
+    both[:4] = 0.0
+    both[4:8] *= 2.0 ** rng.integers(-30, 0, size=300)
+    rows, queries = torch.tensor(both[::2]), torch.tensor(both[1::2])
+    margins = Margins(Coarse(rows.numpy(), L2, threads=1), torch, "cpu")
+    products = Products(300, 48, 32, torch=torch)
+    split, pictured, picture = products.rows(1, "cpu"), margins.of(queries), margins.picture(rows)
+    products.fill(split, 0, picture)
+    near = products.nearest(pictured, split)
+    true = (pictured.picture.double()[:, None] - picture.double()).square().sum(dim=2)
+    assert bool((true.gather(1, near.position.long()) <= near.most).all())
+    for part in range(2):
+        least = true[:, 32 * part : 32 * part + 32].amin(dim=1, keepdim=True)
+        assert bool((near.parts[part] + near.floor <= least).all())
+
+
+def test_units() -> None:
+    """Squares are scaled as on the processor, for numbers of all sizes."""
+    queries = np.array([[0.0, 0.0], [3.0, -4.0], [1e-320, 0.0], [-1e308, 1.0], [2.0, 1.0], [0.99999999, 0.5]])
+    for rows in (np.zeros((2, 2)), np.array([[1e-3, 2.0], [3.0, 1.0]])):
+        coarse = Coarse(rows, L2, threads=1)
+        units = Margins(coarse, torch, "cpu").units(torch.tensor(queries))
+        np.testing.assert_array_equal(units.numpy(), coarse.unit(queries))
+
+
 @pytest.mark.usefixtures("device")
 def test_blocks_portions_and_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries in blocks, groups in portions, and a group that several programs share change nothing."""
     monkeypatch.setattr(gpu_groups, "_COORDINATES", 12)
-    monkeypatch.setattr(gpu, "_room", lambda: 4 * 1536 * 4)
+    monkeypatch.setattr(gpu, "_room", lambda: 4 * 1536 * 4 + 8 * 1300 * 3)
     rng = np.random.default_rng(2)
     rows, queries = np.round(rng.normal(size=(1300, 3)), 2), np.round(rng.normal(size=(7, 3)), 1)
     index = check(rows, queries, rng.integers(0, 1300, size=(2, 1300)), "linf")
@@ -245,14 +306,27 @@ from triton.compiler import ASTSource
 from occamroute.neighbors.gpu_kernels import kernels
 
 ready = kernels()
-types = {"position": "*i32", "pairs": "*i64", "mask": "*u8"}
+types = {"position": "*i32", "pairs": "*i64", "wanted": "*u8", "mask": "*u8"}
 types |= dict.fromkeys(("queries", "rows", "best", "second", "limits"), "*fp32")
-types |= dict.fromkeys(("count", "groups", "size", "height", "tiles", "tiles_each"), "i32")
+types |= dict.fromkeys(("query_scales", "row_scales", "norms"), "*fp32")
+types |= dict.fromkeys(("units", "distances"), "*fp64")
+numbers = "count", "groups", "size", "height", "tiles", "tiles_each", "parts", "panels", "width"
+types |= dict.fromkeys(numbers, "i32")
+
+
+def code(kernel, options, **constants):
+    signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, constants)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
+
+
 for metric in (1, 2, 3):
-    constants = {"metric": metric, "query_tile": 8, "row_tile": 512, "step": 2}
-    for kernel in (ready.nearest_two, ready.within):
-        signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
-        source = ASTSource(kernel, signature, constants)
-        print("cubin" in triton.compile(source, target=GPUTarget("cuda", 90, 32), options=ready.options).asm)
+    tiles = {"metric": metric, "query_tile": 8, "row_tile": 512, "step": 2}
+    print("cubin" in code(ready.nearest_two, ready.options, **tiles))
+    print("cubin" in code(ready.within, ready.options, **tiles, part_size=128))
+    print("fma.rn.f64" not in code(ready.exact, ready.exact_options, metric=metric, pairs=32)["ptx"])
+types |= dict.fromkeys(("queries", "rows"), "*fp16")
+tiles = {"query_tile": 128, "row_tile": 128, "step": 64, "stretch": 256, "band": 16}
+print("wgmma" in code(ready.nearest_by_product, ready.product_options, **tiles)["ptx"])
 """
-    assert run_python(script, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 6
+    assert run_python(script, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 10

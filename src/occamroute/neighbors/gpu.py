@@ -32,6 +32,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, that of Linux
 _RANGE = 2.0**200  # of the scale; farther out, distances in float64 begin to be rounded in other ways
 _WIDEST = 2**20  # coordinates; with more, float32 could not tell sums apart
 _LARGEST = 2**24  # rows of a group that one launch can go through
+_SHARED = 97 << 10  # bytes of a program's own memory that products of tiles take; GPUs before Ampere have 64 KiB
 _WHAT = "device 'cuda'"
 
 
@@ -110,7 +111,7 @@ class Device:
 
         try:
             there = {"torch": _torch(), "device": _WHERE, "room": _room(), "threads": self._threads}
-            made = DeviceGroups(self._rows, self._groups, coarse, **there)
+            made = DeviceGroups(self._rows, self._groups, coarse, products=_multiplies(), **there)
         except RuntimeError:  # it is full, or another process has it for itself
             if asked:
                 raise
@@ -144,6 +145,12 @@ def _require_device() -> None:
 def _room() -> int:
     """Bytes that the rows of an index may take on the device: half of what is free; the rest is for queries."""
     return int(_torch().cuda.mem_get_info()[0]) // 2
+
+
+def _multiplies() -> bool:
+    """Whether products of matrices have the memory that they take."""
+    properties = _torch().cuda.get_device_properties(_WHERE)
+    return bool(getattr(properties, "shared_memory_per_block_optin", 0) >= _SHARED)
 
 
 def _out_of_memory() -> type[Exception]:

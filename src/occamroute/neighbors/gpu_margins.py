@@ -20,6 +20,7 @@ class Pictured(NamedTuple):
     """Queries on the device."""
 
     picture: Any  # (B, d) float32
+    norms: Any  # (B,): 0 where pictures are exact
     slack: Any  # (B,) float64: what picturing a query and a row may have done to their distance
 
 
@@ -50,15 +51,31 @@ class Margins:
         rounded = queries.dtype != torch.float32 or coarse.shifted
         norms = self._norms(picture) if rounded else torch.zeros(len(queries), device=queries.device)
         slack = ROUNDING * (coarse.norm + norms.double()) + coarse.width * TINY
-        return Pictured(picture, torch.where(far, float("inf"), slack))
+        return Pictured(picture, norms, torch.where(far, float("inf"), slack))
 
-    def limits(self, best: Any, slack: Any) -> Any:
-        """The largest float32 distance of a row that may be as close as the one with the distance ``best``."""
+    def most(self, best: Any) -> Any:
+        """The largest distance of pictures (l2: squared) that can have become the float32 distance ``best``."""
+        return (best.double() + self._shift) / (1.0 - self._relative)
+
+    def reach(self, most: Any, slack: Any) -> Any:
+        """The largest distance of a row's picture that may be as close as one with at most the distance ``most``."""
         squared = self._coarse.metric == L2
-        reach = (best.double() + self._shift) / (1.0 - self._relative)
-        reach = ((reach.sqrt() if squared else reach) + slack) * _FLOAT64 + slack
-        limit = ((reach * reach if squared else reach) * (1.0 + self._relative) + self._shift) * _FLOAT64
-        return self._torch.nextafter(limit.float(), self._torch.full_like(best, float("inf")))
+        reach = ((most.sqrt() if squared else most) + slack) * _FLOAT64 + slack
+        return (reach * reach if squared else reach) * _FLOAT64
+
+    def limits(self, reach: Any, floor: Any = None) -> Any:
+        """The largest float32 distance of a row within reach; ``gpu_products.Near`` explains ``floor``."""
+        torch = self._torch
+        limits = (reach * (1.0 + self._relative) + self._shift if floor is None else reach - floor).float()
+        return torch.nextafter(limits, torch.full_like(limits, float("inf")))
+
+    def units(self, queries: Any) -> Any:
+        """``Coarse.unit`` on the device: for each query a power of two that keeps squares within range."""
+        torch = self._torch
+        largest = queries.abs().amax(dim=1).double().clamp(min=self._coarse.largest)
+        # A number is its mantissa times a power of two, so that this division is exact.
+        units = torch.frexp(largest).mantissa / largest
+        return torch.where(largest > 0.0, units, 1.0).clamp(2.0**-1000, 2.0**1000)
 
     def _norms(self, picture: Any) -> Any:
         """The metric's norm of each row, a little rounded, which ROUNDING has room for."""

@@ -7,35 +7,32 @@ from typing import Any
 import numpy as np
 
 from occamroute._compiled import kernel
-from occamroute.neighbors.metrics import LINF, STRETCH, distance_within, wide_linf_within
+from occamroute.neighbors.metrics import distance_within
 
 __all__ = ["settle"]
 
 
 @kernel()
 def settle(
-    queries: Any, unit: Any, best: Any, position: Any, reach: Any, listed: Any, ends: Any, candidates: Any,
+    queries: Any, unit: Any, position: Any, listed: Any, ends: Any, candidates: Any,
     chunks: int, rows: Any, groups: Any, metric: int, values: Any, sums: Any, distances: Any, numbers: Any, ties: Any,
 ) -> None:  # fmt: skip
     """The nearest rows of each group, as ``groups.pick`` finds them; ``gpu_groups.Found`` explains the rest.
+
+    ``distances`` come from the device, and are put right where it could not tell.
 
     Rows are taken in the order of ``pick``, so that the values of tied ones are added up to the same bits.
     """
     size = groups.shape[1]
     tied = np.empty(size, np.int64)
-    gaps = np.empty(STRETCH + 1)
-    bits, wide = gaps.view(np.int64), metric == LINF and queries.shape[1] > STRETCH
+    query = np.empty(queries.shape[1])
     for i in range(queries.shape[0]):
-        query = queries[i]
         for g in range(groups.shape[0]):
             group, which = groups[g], listed[i, g]
             if which < 0:
-                tied[0], count, nearest = group[position[i, g]], 1, np.inf
-                if best[i, g] <= reach[i] and wide:
-                    nearest = wide_linf_within(query, rows, tied[0], np.inf, gaps, bits)
-                elif best[i, g] <= reach[i]:
-                    nearest = distance_within(query, rows, tied[0], metric, unit[i], np.inf)
+                tied[0], count, nearest = group[position[i, g]], 1, distances[i, g]
             else:
+                query[:] = queries[i]
                 count, nearest = 0, np.inf
                 start, stop = ends[which], ends[which + 1]
                 some = size if start == stop else stop - start
@@ -59,6 +56,9 @@ def settle(
                 number = min(number, tied[t])
             distances[i, g], numbers[i, g], ties[i, g] = nearest, number, count
             for m in range(values.shape[1]):
+                if count == 1:
+                    sums[i, m] += values[number, m]
+                    continue
                 total = 0.0
                 for t in range(count):
                     total += values[tied[t], m]

@@ -1,4 +1,4 @@
-"""The three distances, in float64: the only place where an answer's distance is computed."""
+"""The three distances, in float64; ``gpu_kernels`` has them once more, to the same bits."""
 
 from __future__ import annotations
 
