@@ -164,6 +164,7 @@ def test_blocks_are_the_same_run(plan: oc.Plan, tmp_path: Path) -> None:
     assert (loaded.n_blocks, loaded.answered, loaded.failures) == (5, 200, 0)
     assert loaded.usage == whole.usage
     assert repr(loaded) == repr(stored)
+    assert "200 of 200" in loaded._repr_html_()
     assert loaded.block(4).ids == whole.ids[192:]
     with pytest.raises(oc.InvalidInputError, match="parts 0 to 4"):
         loaded.block(5)

@@ -416,7 +416,7 @@ def test_names_are_text(opened: Opened, hostile: str) -> None:
     parts = "dialog, dialog p, .options, #table"
     assert page.eval_on_selector_all(parts, "all => all.every(one => one.scrollWidth <= one.clientWidth)")
     assert page.eval_on_selector_all(".called", "all => all.every(one => one.clientHeight < 100)")
-    phone = opened(hostile, **LOOKS["phone"])
+    phone = opened(hostile, **{**LOOKS["phone"], "viewport": {"width": 320, "height": 640}})
     phone.wait_for_selector("#table table")
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +20,16 @@ from occamroute.charts.words import brief, percent
 from occamroute.planning.plans import Plan
 from occamroute.storage import Parts
 
-__all__ = ["Run"]
+__all__ = ["Run", "promised_interval"]
+
+
+def promised_interval(made_from: Mapping[str, Any], expected: float) -> tuple[float, float] | None:
+    """The 90 % interval that a plan promised, where what is expected of what was bought is what it promised."""
+    stated = made_from.get("accuracy_interval")
+    if stated is None or made_from.get("expected_accuracy") != expected:
+        return None
+    low, high = stated
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,11 +77,7 @@ class Run:
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:
         """The 90 % interval that the plan promised, where all that was bought is what was planned."""
-        stated = self.made_from.get("accuracy_interval")
-        if stated is None or self.made_from.get("expected_accuracy") != self.expected_accuracy:
-            return None
-        low, high = stated
-        return float(low), float(high)
+        return promised_interval(self.made_from, self.expected_accuracy)
 
     @cached_property
     def spent(self) -> float:

@@ -9,8 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from occamroute._money import Amount, from_text
+from occamroute.charts.cards import card
+from occamroute.charts.pictures import usage_chart
+from occamroute.charts.words import brief, percent
 from occamroute.errors import StorageError
-from occamroute.execution.runs import Run
+from occamroute.execution.runs import Run, promised_interval
 from occamroute.part_folders import InParts, PartFolder
 from occamroute.storage import load
 
@@ -70,6 +73,15 @@ class StoredRun(InParts):
     def __repr__(self) -> str:
         done = f"{self.answered} of {len(self)} queries answered"
         return f"StoredRun({str(self.path)!r}, {done}, spent {self.spent:.6g} of {float(self.budget):.6g})"
+
+    def _repr_html_(self) -> str:
+        interval = promised_interval(self.made_from, self.expected_accuracy)
+        facts = [
+            ("answered", f"{self.answered:,} of {len(self):,}"),
+            ("spent", f"{brief(self.spent)} of {brief(float(self.budget))}"),
+            ("expected accuracy (90 %)", percent(self.expected_accuracy, interval)),
+        ]
+        return card("Run", facts, usage_chart(self.usage, len(self)))
 
     @cached_property
     def spent(self) -> float:

@@ -32,7 +32,7 @@ export const words = (about, at) =>
 export const showNumbers = (about, at) => {
   const { dearest, best } = at;
   fill(find("sentence"),
-    make("strong", {}, number(at.amount)), " should get ",
+    "A budget of ", make("strong", {}, number(at.amount)), " should get ",
     make("strong", {}, percent(at.expected_accuracy)), ` of ${queries(about)} right${really(about, at)}, for `,
     make("strong", {}, saving(dearest)), than(dearest), make("q", {}, dearest.name), `, ${difference(dearest.difference)}.`);
   const gap = at.gap === 0 ? "proved to be the best plan" : `proved within ${at.gap.toExponential(0)} of the best`;
