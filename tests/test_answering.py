@@ -437,6 +437,25 @@ def test_features_are_not_bought_without_money_for_an_answer(profile: oc.Profile
         assert {type(result) for result in results[len(good) :]} == {oc.BudgetExceededError}
 
 
+def test_features_and_answers_are_paid_together(profile: oc.Profile) -> None:
+    """Many at once do not spend on features what their answers would take."""
+
+    class Sums:
+        name, cost, concurrency = "sums", 0.1, 20
+
+        def extract(self, queries: Any) -> Any:
+            time.sleep(0.05)
+            return np.asarray(queries)[:, 1:]
+
+    queries = queries_of(100, 13)
+    pool = oc.Pool(usual(), CLASSES, [Sums()])
+    known = oc.profile(pool, queries, labels_of(queries), extractor="sums")
+    with router_of(known, Decimal(1), arrivals=5, extractor="sums") as router, Answerer(router, pool) as answerer:
+        good = answered(served(answerer, queries[:20], at_once=20))
+        assert sum(one.cost for one in good) <= check_books(router.ledger) <= 1
+        assert len(good) >= 4  # of 5: one that comes just then may take the last money of another
+
+
 def test_a_model_that_hangs(profile: oc.Profile) -> None:
     """A call that does not come back is given up in time, counts at its worst case, and is settled when it ends."""
     come_back = threading.Event()

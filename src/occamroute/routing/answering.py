@@ -188,7 +188,8 @@ class Answerer:
             return _Seen(self._router.checked(None), extractor)  # which says that they are missing
         # Features without money for an answer are no use; only the ledger counts to the last digit.
         wallet, least = self._router.wallet, float(min(snapshot.totals)) * (1.0 - CLOSE)
-        ended = await self._asker.ask(request, extractor, lambda: wallet.standing().available >= least)
+        after = () if extractor in self._pool.names else set(self._askable()) - self._router.barred
+        ended = await self._asker.ask(request, extractor, lambda: wallet.standing().available >= least, after=after)
         self._bar()
         found = None if ended is None else ended.probabilities if ended.features is None else ended.features
         if ended is None or found is None:

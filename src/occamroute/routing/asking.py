@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,17 +101,20 @@ class Asker:
         except TimeoutError:
             raise UnavailableError(f"nothing could be done within {seconds:.3g} s") from None
 
-    async def ask(self, request: Request, name: str, may_spend: Callable[[], bool]) -> Ended | None:
+    async def ask(
+        self, request: Request, name: str, may_spend: Callable[[], bool], *, after: Iterable[str] = ()
+    ) -> Ended | None:
         """What a classifier answers, asked again where that may help; None: nothing, and the request knows why.
 
-        ``may_spend`` says, just before money is held, whether that is still wise.
+        ``may_spend`` says, just before money is held, whether that is still wise; a call of one of those ``after`` it
+        must be affordable, too.
         ``LedgerError`` where the ledger cannot be used: nothing may be spent then.
         """
-        source = self.sources[name]
+        source, others = self.sources[name], tuple(self.sources[other] for other in after)
         tries = min(self._attempts, source.retries + 1)
         for number in range(1, tries + 1):
             key = request.next_key()
-            errand = Errand(source, request.queries, request.client, key, may_spend, last=number == tries)
+            errand = Errand(source, request.queries, request.client, key, may_spend, number == tries, others)
             ended = await self._made(request, errand)
             if ended is None or ended.error is None:
                 return ended

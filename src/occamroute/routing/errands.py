@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +20,7 @@ from occamroute.errors import (
     CallError,
     CallLostError,
     CallRefusedError,
+    InvalidInputError,
     OccamError,
     UnavailableError,
 )
@@ -73,6 +75,7 @@ class Errand:
     """A call to be made; whoever waits for it sees what is ``held``, and says if it is waited for no longer.
 
     ``may_spend`` is asked just before money is held; ``last`` says that there is no other try if it is turned away.
+    What is bought is of use only with a call of one of those ``after`` it: money for the cheapest is held along.
     """
 
     source: Source
@@ -81,6 +84,7 @@ class Errand:
     key: str
     may_spend: Callable[[], bool] = lambda: True
     last: bool = True
+    after: tuple[Source, ...] = ()
     began: float = -math.inf
     held: Decimal = Decimal(0)
     abandoned: bool = False
@@ -119,7 +123,6 @@ class Desk:
         except BaseException:
             self._breakers.left(source.name, began)
             raise
-        errand.held = hold.amount
         if errand.abandoned:
             # The ledger took so long that nobody waits any more: nothing is bought for nobody.
             self._breakers.left(source.name, began)
@@ -127,7 +130,7 @@ class Desk:
             raise UnavailableError(f"{source.name!r} was not called: the ledger answered too late")
         outcome = self._outcome(source, errand.queries)
         self._report(errand, outcome)
-        return self._settled(outcome, hold)
+        return self._settled(outcome, hold, errand.held)
 
     def _hold(self, errand: Errand) -> Hold:
         amount = self._worst_case(errand.source, errand.queries)
@@ -137,7 +140,17 @@ class Desk:
         timeout = getattr(errand.source.member, "timeout", None)
         # Some libraries have time-outs of several parts: then the request's own time must do.
         lease = self._lease_seconds + LEASE_TIMES * (timeout if isinstance(timeout, int | float) else 0.0)
-        return self._wallet.hold(amount, key=errand.key, client=errand.client, lease_seconds=lease)
+        along = self._cheapest(errand.after, errand.queries)
+        hold = self._wallet.hold(amount + along, key=errand.key, client=errand.client, lease_seconds=lease)
+        errand.held = amount_of(rounded_up(amount))
+        return hold
+
+    def _cheapest(self, sources: Iterable[Source], queries: Any) -> Fraction:
+        amounts = []
+        for source in sources:
+            with suppress(InvalidInputError, UnavailableError):  # one that cannot be asked has no say
+                amounts.append(self._worst_case(source, queries))
+        return min(amounts, default=Fraction(0))
 
     def _worst_case(self, source: Source, queries: Any) -> Fraction:
         most = source.most(queries)
@@ -171,8 +184,8 @@ class Desk:
         else:
             self._breakers.failed(name, began)
 
-    def _settled(self, outcome: Outcome, hold: Hold) -> Ended:
-        cost, problem = hold.amount, None
+    def _settled(self, outcome: Outcome, hold: Hold, most: Decimal) -> Ended:
+        cost, problem = most, None
         try:
             if outcome.charged is not None:
                 cost = amount_of(rounded_up(outcome.charged))
