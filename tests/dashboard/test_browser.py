@@ -457,6 +457,7 @@ def keep_picture(page: Page, name: str) -> None:
     """A picture for the documentation, where they are wanted."""
     if os.environ.get("OCCAMROUTE_PICTURES") == "1":
         page.wait_for_timeout(400)
+        page.evaluate("document.querySelector('dialog[open]') ?? scrollTo({ top: 0, behavior: 'instant' })")
         taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
         few = taken.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(PICTURES / f"{name}.png", optimize=True)
