@@ -120,6 +120,8 @@ def test_names_are_text_in_every_picture() -> None:
         assert "<script" not in picture
         assert not list(parsed(picture).iter(f"{SVG}script"))
     assert any(text == name for text, *_ in boxes(usage_chart({name: 3}, 4, canvas=Canvas(width=900))))
+    # What no XML can hold is shown as missing, and the rest is still a tree.
+    assert boxes(usage_chart({"a\x00\x1b\uffffb": 3}, 4))[0][0] == "a\ufffd\ufffd\ufffdb"
 
 
 def test_usage_is_in_proportion() -> None:

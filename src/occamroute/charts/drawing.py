@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -35,6 +36,8 @@ STYLE = """
 @media (prefers-color-scheme: dark) { .occam-chart { color: var(--occam-ink, #e4e7eb) } }
 """
 LINE = 19
+# Characters that no XML may hold, however they are written; a name may.
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,12 @@ def scale(low: float, high: float, start: float, end: float, *, log: bool = Fals
 
 def picture(body: Sequence[str], title: str, canvas: Canvas, height: float) -> str:
     """The SVG; ``title`` is read out by screen readers."""
-    return (
+    made = (
         f'<svg class="occam-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {canvas.width} {height:g}" '
         f'width="{canvas.width}" height="{height:g}" fill="currentColor" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>{''.join(body)}</svg>"
     )
+    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", made)
 
 
 def axes(
