@@ -297,6 +297,8 @@ def test_a_server_that_is_gone_is_said(browser: Browser) -> None:
         page.route("**/api/*", lambda route: route.fulfill(status=401))
         page.fill("#budget", "11")
         page.wait_for_selector("#failure:has-text('Load the page again to give another')")
+        page.evaluate("scrollTo({ top: 9999, behavior: 'instant' })")  # whoever looks at the table sees it, too
+        assert page.evaluate("document.getElementById('failure').getBoundingClientRect().top") >= 0
 
 
 def test_a_receipt_opens(opened: Opened, shipped: tuple[str, oc.Estimate]) -> None:
