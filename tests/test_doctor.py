@@ -55,8 +55,14 @@ def test_the_shipped_profile_is_healthy(cifar10: tuple[oc.Profile, oc.Profile]) 
     assert {finding.code for finding in checkup.findings} | set(checkup.skipped) == set(CODES)
 
 
-def test_findings_are_sentences_with_facts(small: oc.Profile) -> None:
-    """Of a profile of sixty made-up rows with two feature sets: each severity has its advice, all of it is JSON."""
+@pytest.mark.parametrize("times", [1.0, 1e308])
+def test_findings_are_sentences_with_facts(small: oc.Profile, times: float) -> None:
+    """Of a profile of sixty made-up rows with two feature sets: each severity has its advice, all of it is JSON.
+
+    Also where features are so large that their sums are no numbers.
+    """
+    table = small.feature_sets["small"] * times
+    small = replace(small, features={**small.feature_sets, "small": table})
     steps: list[tuple[int, int]] = []
     checkup = oc.doctor(small, progress=lambda done, total: steps.append((done, total)))
     assert steps == [(done, len(CHECKS)) for done in range(len(CHECKS))]

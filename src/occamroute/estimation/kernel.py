@@ -120,10 +120,10 @@ class _Landmarks:
         with np.errstate(over="ignore", invalid="ignore"):
             spread = np.nan_to_num(rows.std(axis=0, dtype=np.float64))
             overall = float(np.sqrt((spread**2).mean())) or 1.0
+            self.mean = rows.mean(axis=0, dtype=np.float64)
         self.scale = (
             np.where(spread > 1e-12 * overall, spread, np.inf) if standardize else np.full(len(spread), overall)
         )
-        self.mean = rows.mean(axis=0, dtype=np.float64)
         chosen = generator(seed).permutation(len(rows))[:LANDMARKS]
         self.points = np.unique(self._scaled(rows[np.sort(chosen)]), axis=0)
         self.norms = (self.points**2).sum(axis=1)

@@ -66,6 +66,7 @@ def ordered(features: Any, *, beside: bool = False) -> FloatArray:
 
 def are_probabilities(features: FloatArray) -> bool:
     """Whether every row could be class probabilities: not negative, adding up to 1, more than two of them."""
-    if features.shape[1] < 3 or float(features.min()) < 0.0:
+    # The largest is looked at first: sums of numbers without a limit overflow.
+    if features.shape[1] < 3 or float(features.min()) < 0.0 or float(features.max()) > 2.0:
         return False
     return bool(np.abs(features.sum(axis=1, dtype=np.float64) - 1.0).max() < 1e-3)

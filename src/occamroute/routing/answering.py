@@ -204,8 +204,8 @@ class Answerer:
     def _as_answer(self, features: FloatArray) -> FloatArray | None:
         """Features that are probabilities of the pool's classes are their classifier's own answer."""
         row = np.asarray(features, np.float64)
-        fits = row.size == len(self._pool.classes) and row.min() >= 0.0 and abs(float(row.sum()) - 1.0) < 1e-3
-        return row if fits else None
+        fits = row.size == len(self._pool.classes) and row.min() >= 0.0 and row.max() <= 2.0
+        return row if fits and abs(float(row.sum()) - 1.0) < 1e-3 else None
 
     async def _decided(self, request: Request, seen: _Seen) -> Decision:
         made: Future[Any] = Future()

@@ -148,6 +148,7 @@ def _scales(examination: Examination, extractor: str) -> Finding:
     random = generator(examination.seed)
     first, second = random.integers(0, len(table), (2, min(PAIRS, 2_000_000 // table.shape[1] + 1)))
     half = np.abs(table[first] / 2.0 - table[second] / 2.0).astype(np.float64)
+    half /= half.max() or 1.0  # so that sums of the largest numbers do not overflow
     moved = half[half.max(axis=1) > 0.0]
     spread = np.median(half, axis=0) + half.mean(axis=0)
     varying = np.flatnonzero(spread > 0.0)
