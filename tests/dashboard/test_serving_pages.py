@@ -169,6 +169,8 @@ def test_plans_with_a_profile_have_neighbours() -> None:
     assert len(made["neighbours"]) == 8
     with pytest.raises(oc.InvalidInputError, match="must be of shape"):
         plan_subject(plan, "plan", profile=pool, features=pool.feature_sets["small"][:5])
+    with pytest.raises(oc.InvalidInputError, match="not the profile that the plan was made from"):
+        plan_subject(plan, "plan", profile=asked, features=asked.features)
 
 
 def test_a_port_that_is_taken(subject: Subject) -> None:
@@ -232,6 +234,7 @@ def test_the_command_knows_what_a_file_holds(tmp_path: Path) -> None:
         ("front", None, "a profile, a plan or a run is needed"),
         ("nothing", None, "there is no such file"),
         ("profile", files["profile"], "go with a plan"),
+        ("plan", files["profile"], "need both --profile and --features"),
     ):
         with pytest.raises(oc.OccamError, match=sentence):
             opened(files[name], beside, None, None, **knobs)

@@ -104,6 +104,8 @@ def _subject(
     title = file if shipped else Path(file).name
     if not isinstance(found, Plan) and (profile is not None or features is not None):
         raise InvalidInputError("--profile and --features go with a plan.")
+    if (profile is None) != (features is None):
+        raise InvalidInputError("neighbours need both --profile and --features.")
     if isinstance(found, Profile):
         return profile_subject(found, title, previews=previews, estimator=estimator, extractor=extractor, seed=seed)
     if isinstance(found, Run):

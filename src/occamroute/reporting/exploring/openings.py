@@ -107,6 +107,12 @@ def _decimal(amount: Any) -> str:
 def _surroundings(plan: Plan, profile: Profile | None, features: Any) -> Surroundings | None:
     if profile is None or features is None:
         return None
+    stated = plan.made_from.get("profile")
+    if stated is not None and stated != profile.fingerprint:
+        raise InvalidInputError(
+            f"this is not the profile that the plan was made from: its fingerprint is {profile.fingerprint[:12]}…, "
+            f"and {str(stated)[:12]}… is stated."
+        )
     name = plan.made_from.get("extractor")
     if name is None:
         return None
