@@ -139,7 +139,9 @@ class DeviceGroups:
             )  # fmt: skip
             keep((here, slice(first, first + len(groups))), (distances, numbers, ties))
 
-        over_blocks(block, len(found.units), block=_BLOCK, threads=self._threads)
+        # With much to settle, threads take fewer, so that none waits long for the last one.
+        many = len(found.ends) > found.listed.size // 8
+        over_blocks(block, len(found.units), block=_BLOCK // 4 if many else _BLOCK, threads=self._threads)
 
     def _blocks(self, queries: FloatArray, portion: Portion, every: bool) -> Iterator[tuple[int, Found]]:
         """What is found for each block of queries, the next one being under way."""

@@ -2,9 +2,10 @@
 
 A float32 number is the sum of two of float16, up to 2⁻²² of it; of their four products the smallest is left out. Cores
 for matrices multiply float16 exactly, and add up in float32 as they like: they may cut off instead of rounding, and in
-any order. Each product that is added is taken to cost two units in the last place of the largest sum, 2⁻²² |q| |r|,
-which is twice what cutting off costs and six times what an H200 was seen to do. Since 2 |q| |r| <= |q|² + |r|², a share
-of the two squares bounds what is lost in all: ``_share``.
+any order. Each product that is added is taken to cost two units in the last place of the largest sum, 2⁻²² |q| |r|:
+cutting off all 16 that are added at a time, the sum before and the one after costs little more than half of that, and
+an H200, which keeps two bits more, a sixth. Since 2 |q| |r| <= |q|² + |r|², a share of the two squares bounds what is
+lost in all: ``_share``.
 """
 
 from __future__ import annotations
