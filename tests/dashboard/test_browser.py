@@ -263,6 +263,8 @@ def test_a_free_classifier_can_be_dropped(opened: Opened) -> None:
     with serving(profile_subject(replace(profile, costs=np.zeros(3)), "made up")) as address:
         page = opened(address, ready="#usage-chart[data-swept]")  # one budget is all there is
         assert page.evaluate("document.querySelector('#usage-chart .layer').getBoundingClientRect().width") > 200
+        assert page.locator("#frontier-chart .step").count() == 1
+        assert "between dots at most" in page.inner_text("#frontier-legend")
         assert "0 saved, same accuracy" in page.inner_text("#numbers")
         assert "−" not in page.inner_text("#numbers")
 

@@ -5,6 +5,9 @@ import { area, axes, digitsOf, linear, names, path, picture, ticks } from "./cha
 import { counted, number, percent } from "./format.js";
 import { draw, fill, find, make } from "./making.js";
 
+// So many points are each drawn.
+const FEW = 30;
+
 export const frontierChart = (about, move) => {
   const place = find("frontier-chart");
   const slider = find("slider");
@@ -49,6 +52,7 @@ export const frontierChart = (about, move) => {
     }
     if (front.reached) svg.append(draw("path", { class: "front reached", d: path(xs, front.reached.map(y)) }));
     svg.append(draw("path", { class: "front", id: "front-line", d: path(xs, ys) }));
+    if (few()) xs.forEach((at, index) => svg.append(draw("circle", { class: "step", cx: at, cy: ys[index], r: 3 })));
     singles(svg, inside, x, y);
     handle = draw("g", { class: "grip", "aria-hidden": "true" },
       draw("line", { class: "stem", y1: inside.top, y2: inside.bottom }),
@@ -61,6 +65,9 @@ export const frontierChart = (about, move) => {
     slider.style.width = `${Math.max(44, edge(1) - edge(0) + 22)}px`;
     stand();
   });
+
+  // Of few queries the best plan between two points can be far below the line.
+  const few = () => front.points <= FEW;
 
   const singles = (svg, inside, x, y) => {
     const costs = front.classifiers.map((one) => one.cost);
@@ -124,7 +131,7 @@ export const frontierChart = (about, move) => {
   });
 
   const legend = () => {
-    const entries = [["front", "expected, from estimates"]];
+    const entries = [["front", few() ? "expected, from estimates; between dots at most" : "expected, from estimates"]];
     if (front.reached) entries.push(["front reached", "really reached"]);
     if (first !== front) entries.push(["front old", "before the changes"]);
     fill(find("frontier-legend"),
