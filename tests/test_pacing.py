@@ -115,6 +115,15 @@ def test_those_who_come_late_are_expected_too(given_number: int | None, expected
     assert arrivals.remaining(Moment(DAY * 23.1 / 24, 0.0, DAY)) == pytest.approx(expected, rel=0.2)
 
 
+def test_a_clock_that_is_looked_at_now_and_then() -> None:
+    """Half of what was promised, so many a second that hundreds come at one moment: that is no burst."""
+    arrivals, minute = Arrivals(2_000_000), DAY / 1440
+    for number in range(720):
+        for _ in range(70):
+            arrivals.add(10, Moment(number * minute, 0.0, DAY))
+    assert arrivals.remaining(Moment(720 * minute, 0.0, DAY)) == pytest.approx(500_000, rel=0.1)
+
+
 def test_a_burst_that_comes_every_day() -> None:
     """A thousand at midnight, day by day, are no forty thousand: the budget is for those."""
     arrivals = Arrivals()

@@ -12,7 +12,7 @@ __all__ = ["Arrivals", "Moment", "Pace", "cautious"]
 PRIOR_SHARE = 0.05
 # Arrivals this many times faster than promised, or than in the window before, are a burst: their number counts, too.
 BURST, BURST_UNPROMISED, FEW = 4.0, 12.0, 10.0
-# So many latest arrivals tell how fast they come now; that counts where it is so many times the window's speed so far.
+# So many latest moments tell how fast they come now; that counts where it is so many times the window's speed so far.
 LATEST, FASTER = 64, 1.5
 # More than this share of the promised arrivals may always still come: spending fades out instead of ending.
 TAIL = 0.01
@@ -41,7 +41,7 @@ class Arrivals:
         self.given = given
         self.before: float | None = None
         self.seen = 0
-        # When each of the latest came, and how many had come before it.
+        # The latest moments at which some came, and how many had come before.
         self._latest: deque[tuple[float, int]] = deque(maxlen=LATEST)
         self._share = 1.0
         self._window: float | None = None
@@ -50,7 +50,8 @@ class Arrivals:
     def add(self, count: int, moment: Moment) -> None:
         """So many queries came."""
         self._turn(moment)
-        self._latest.append((moment.now, self.seen))
+        if not self._latest or self._latest[-1][0] < moment.now:  # clocks are looked at now and then
+            self._latest.append((moment.now, self.seen))
         self.seen += count
 
     def resume(self, used: float, moment: Moment) -> None:
@@ -90,9 +91,9 @@ class Arrivals:
         """How many more come if all do as fast as the latest did."""
         since, before = self._latest[0] if self._latest else (now, self.seen)
         came = self.seen - before - 1
-        if came < FEW:
+        if came < FEW or now <= since:
             return 0.0
-        return came / self._share / (now - since) * (until - now) if now > since else math.inf
+        return came / self._share / (now - since) * (until - now)
 
     def _by_number(self, seen: float, promised: float) -> float:
         """What is left of a promised number; past it, as many again as came on top."""
