@@ -79,7 +79,7 @@ def doctor_sections(profile: Profile | None) -> tuple[Section, ...]:
     passed = sum(one.severity == "ok" for one in checkup.findings)
     skipped = "".join(paragraph(f"Not checked: {code}, since {reason}.") for code, reason in checkup.skipped.items())
     found = (
-        table(("", "check", "features", "what is seen, and what to do"), rows, text=(1, 2, 3),
+        table(("how grave", "check", "features", "what is seen, and what to do"), rows, text=(1, 2, 3),
               caption=f"What `occamroute doctor` sees in the {checkup.n_rows:,} labelled rows, the gravest first")
         if rows else paragraph(f"Nothing wrong in {checkup.n_rows:,} labelled rows.")
     )  # fmt: skip
