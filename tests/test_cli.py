@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import occamroute as oc
+from occamroute.cli import _end_like_an_interrupt
 
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -54,6 +56,8 @@ def test_plan_verify_story(folder: Path) -> None:
     done = run("plan", "profile.parquet", "queries.csv", "--budget", BUDGET, "--out", "plan.parquet", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "expected accuracy" in done.stdout
+    assert "0.0e+00" not in done.stdout
+    assert "optimistic" not in done.stdout  # it is corrected
     table = pq.read_table(folder / "plan.parquet").to_pydict()
     assert table["id"][0] == "test-0"
     assert sum(table["cost"]) <= BUDGET * (1 + 1e-12)
@@ -155,6 +159,24 @@ def test_an_interrupted_plan_leaves_nothing(way: signal.Signals, folder: Path) -
     assert process.returncode in ((130, -2) if way == signal.SIGINT else (143,))
     assert stderr == "occamroute: interrupted.\n"
     assert not list(folder.glob("*never*")) + list(folder.glob(".*never*"))
+
+
+def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM in the middle of one waits for its end: locks that imports leave behind would stop the command for good."""
+    lines = ("import os, signal, time", "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(0.1)", "whole = True")
+    (tmp_path / "imported_slowly.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        came = _end_like_an_interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            importlib.import_module("imported_slowly")
+            time.sleep(5)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert came
+    assert sys.modules.pop("imported_slowly").whole
 
 
 def test_a_reader_may_stop_reading(folder: Path) -> None:

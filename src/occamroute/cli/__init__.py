@@ -15,6 +15,8 @@ RESUMING_IN_PARTS = {"plan", "frontier", "compare"}
 # What shells expect of a process that was interrupted, and of one that was asked to end.
 INTERRUPTED = 130
 ASKED_TO_END = 128 + signal.SIGTERM
+# Seconds after which it is looked again whether the process can be ended.
+MOMENT = 0.02
 
 
 class _AskedToEndError(KeyboardInterrupt):
@@ -48,11 +50,19 @@ def main() -> None:
 
 
 def _end_like_an_interrupt() -> list[int]:
-    """From now on SIGTERM does what Ctrl-C does, so that whatever was begun is tidied up; the list it is noted in."""
+    """From now on SIGTERM does what Ctrl-C does, so that whatever was begun is tidied up; the list it is noted in.
+
+    A second one ends the process at once.
+    """
     came: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
+        if _importing(frame) and hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGALRM, end)
+            signal.setitimer(signal.ITIMER_REAL, MOMENT)
+            return
         came.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         listening = signal.getsignal(signal.SIGINT)
         if listening is signal.default_int_handler or not callable(listening):  # in the background nobody listens
             raise _AskedToEndError
@@ -61,6 +71,15 @@ def _end_like_an_interrupt() -> list[int]:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, end)
     return came
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: cut short, that can leave a lock behind which all later imports wait for."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _say_interrupted() -> None:
