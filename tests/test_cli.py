@@ -18,6 +18,7 @@ import pytest
 
 import occamroute as oc
 from occamroute.cli import _end_like_an_interrupt
+from occamroute.cli.plan import _show as show_plan
 
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -87,6 +88,18 @@ def test_every_format_gives_the_same_plan(queries: str, folder: Path) -> None:
     assert summary["usage"] == plan.usage
     assert summary["planned_cost"] <= BUDGET
     assert summary["n_queries"] == 400
+
+
+def test_what_a_plan_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plain mean of estimates is called optimistic, and a plan that none can beat is called that."""
+    success = np.array([[0.5, 0.9]] * 3)
+    estimate = oc.Estimate(
+        ("small", "large"), np.array([0.0, 1.0]), success, np.zeros(2), 0, made_from={"estimator": ""}
+    )
+    show_plan(estimate.plan(2), None)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "76.67 %, a plain mean of estimates, which is optimistic" in said
+    assert "proved no plan within the budget is better, by the same estimates" in said
 
 
 def test_plan_as_csv(folder: Path) -> None:
@@ -162,7 +175,7 @@ def test_an_interrupted_plan_leaves_nothing(way: signal.Signals, folder: Path) -
 
 
 def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM in the middle of one waits for its end: locks that imports leave behind would stop the command for good."""
+    """SIGTERM in the middle of one waits for its end: a lock that it left behind would stop the command for good."""
     lines = ("import os, signal, time", "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(0.1)", "whole = True")
     (tmp_path / "imported_slowly.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
@@ -170,8 +183,7 @@ def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     try:
         came = _end_like_an_interrupt()
         with pytest.raises(KeyboardInterrupt):
-            importlib.import_module("imported_slowly")
-            time.sleep(5)
+            importlib.import_module("imported_slowly") and time.sleep(5)
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
