@@ -24,8 +24,8 @@ LOG = logging.getLogger("occamroute")
 LONGEST_KEY = 200
 # Answers that are kept, and for how many seconds.
 KEPT, KEPT_SECONDS = 4096, 3600.0
-# So often may a key be tried again after attempts that cost nothing.
-CLAIMS = 20
+# So often may a key be tried again after attempts that cost nothing: every minute of most of a day, say.
+CLAIMS = 1000
 
 
 class _Kept(NamedTuple):
@@ -89,18 +89,31 @@ class Claims:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._lock = threading.Lock()
+        # How many claims of a key are known to be released, which they stay: none of them is asked for again.
+        self._released: OrderedDict[str, int] = OrderedDict()
 
     def take(self, who: Who, *, lease_seconds: float) -> Hold:
         """The claim, or ``RepeatedKeyError``."""
         client, key = who
         digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:40]
-        for number in range(CLAIMS):
+        with self._lock:
+            first = self._released.get(digest, 0)
+        for number in range(first, CLAIMS):
             hold = self._ledger.reserve(0, key=f"key/{digest}/{number}", lease_seconds=lease_seconds, client=client)
             if hold.fresh:
                 return hold
             if hold.state != "released":
-                break
-        raise RepeatedKeyError(key, hold.state)
+                raise RepeatedKeyError(key, hold.state)
+            self._remember(digest, number + 1)
+        raise RepeatedKeyError(key, "released")
+
+    def _remember(self, digest: str, released: int) -> None:
+        with self._lock:
+            self._released[digest] = released
+            self._released.move_to_end(digest)
+            if len(self._released) > KEPT:
+                self._released.popitem(last=False)
 
     def end(self, hold: Hold, *, paid: bool) -> None:
         """Say whether anything was, or may have been, paid."""
