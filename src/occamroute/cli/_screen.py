@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["chart", "print_json", "print_table", "progress_bar", "table"]
+__all__ = ["chart", "nearness", "print_json", "print_table", "progress_bar", "table"]
+
+
+def nearness(gap: float) -> str:
+    """How near a plan is to the best that there is, proved."""
+    if gap == 0.0:
+        return "no plan within the budget is better, by the same estimates"
+    return f"within {gap:.1e} of the optimum"
 
 
 @contextmanager

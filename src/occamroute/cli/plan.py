@@ -8,7 +8,7 @@ import typer
 
 from occamroute.cli._folders import kept_folder, planned_folder
 from occamroute.cli._inputs import Budget, Engine, Features, Json, ProfilePath, Seed, check_out, estimated, load_profile
-from occamroute.cli._screen import print_json, print_table, progress_bar, table
+from occamroute.cli._screen import nearness, print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
     from occamroute.planning.plans import Plan
@@ -99,12 +99,12 @@ def _show(made: Plan | StoredPlan, out: str | None) -> None:
     for name, count in made.usage.items():
         counts.add_row(name, f"{count:,}", f"{100 * count / len(made):.1f} %")
     print_table(counts)
-    interval = ""
+    interval = ", a plain mean of estimates, which is optimistic"
     if made.accuracy_interval is not None:
         interval = " (90 %: {:.2f} to {:.2f})".format(*(100 * end for end in made.accuracy_interval))
     print_table(f"expected accuracy {100 * made.expected_accuracy:.2f} %{interval}")
     print_table(f"planned cost      {made.planned_cost:.12g} of {float(made.budget):.12g}")
-    print_table(f"proved            within {made.gap:.1e} of the optimum ({made.status})")
+    print_table(f"proved            {nearness(made.gap)}")
     print_table(f"estimator         {made.made_from['estimator']}, penalty {made.made_from['penalty']:g}")
     if out is not None:
         print_table(f"written           {out}")

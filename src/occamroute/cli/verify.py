@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from occamroute.cli._inputs import Json
-from occamroute.cli._screen import print_json, print_table
+from occamroute.cli._screen import nearness, print_json, print_table
 
 __all__ = ["verify"]
 
@@ -32,5 +32,5 @@ def verify(
         return
     print_table(
         f"the certificate holds: {len(found):,} queries cost {found.planned_cost:.12g} of {float(found.budget):.12g}, "
-        f"within {found.gap:.1e} of the optimum"
+        f"{nearness(found.gap)}"
     )
