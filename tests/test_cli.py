@@ -174,6 +174,11 @@ def test_an_interrupted_plan_leaves_nothing(way: signal.Signals, folder: Path) -
     assert not list(folder.glob("*never*")) + list(folder.glob(".*never*"))
 
 
+def _imported_and_slept(name: str) -> None:
+    importlib.import_module(name)
+    time.sleep(5)
+
+
 def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM in the middle of one waits for its end: a lock that it left behind would stop the command for good."""
     lines = ("import os, signal, time", "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(0.1)", "whole = True")
@@ -183,7 +188,7 @@ def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     try:
         came = _end_like_an_interrupt()
         with pytest.raises(KeyboardInterrupt):
-            importlib.import_module("imported_slowly") and time.sleep(5)
+            _imported_and_slept("imported_slowly")
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
