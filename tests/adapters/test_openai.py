@@ -142,7 +142,7 @@ def test_retry_after_in_all_its_forms() -> None:
         assert found is not None
         assert 55 < found <= 60
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
-    for nonsense in ("soon", "nan", "inf", ""):
+    for nonsense in ("soon", "nan", "inf", "", "Wed, 21 Oct 2015 07:28:00 +99999999999999"):
         assert retry_after({"retry-after": nonsense}) is None
     assert retry_after({}) is None
 

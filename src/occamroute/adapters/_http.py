@@ -180,7 +180,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return max(seconds, 0.0)
     try:
         moment = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     # A date without a zone is in GMT, as HTTP says.
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
