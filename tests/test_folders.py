@@ -460,6 +460,7 @@ def test_a_changed_plan_does_not_verify(known: oc.Profile, folder: Path, tmp_pat
     changed = [
         table.set_column(table.column_names.index("classifier"), "classifier", dearest),
         table.set_column(table.column_names.index("success"), "success", pa.array(np.ones(table.num_rows))),
+        table.set_column(table.column_names.index("cost"), "cost", pa.array(np.zeros(table.num_rows))),
         table.set_column(
             table.column_names.index(f"value:{known.names[0]}"), f"value:{known.names[0]}",
             pa.array(np.ones(table.num_rows)),
@@ -477,6 +478,12 @@ def test_a_changed_plan_does_not_verify(known: oc.Profile, folder: Path, tmp_pat
         pq.write_table(wrong, part)
         with pytest.raises(oc.StorageError, match="value:"):
             oc.verify(oc.load(made.path))
+    part.write_bytes(content)
+    ids = pq.ParquetFile(part).metadata.row_group(0).column(0)  # of which nothing else is known
+    middle = (ids.dictionary_page_offset or ids.data_page_offset) + ids.total_compressed_size // 2
+    part.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    with pytest.raises(oc.StorageError, match="it is damaged"):
+        oc.verify(oc.load(made.path))
     part.write_bytes(content)
     edits: dict[str, Any] = {"costs": [1.0], "weights": [0.0], "budget": "1/0", "rows": 0, "part_rows": 0, "usage": []}
     for name, edited in {**edits, "accuracy_interval": [0.5], "names": [known.names[0]] * len(known.names)}.items():

@@ -330,12 +330,18 @@ class _Rows:
 
 
 def _check_expectation(plan: StoredPlan) -> None:
-    """The expected accuracy is the mean of the chosen estimates, corrected; those are the values without penalty."""
+    """The expected accuracy is the mean of the chosen estimates, corrected; those are the values without penalty.
+
+    What is said of each query's cost is looked at too, and parts are read whole: damage is noticed wherever it is.
+    """
     means, counts = [], np.zeros(len(plan.names), np.int64)
+    units = plan.problem.units
+    costs = units.floats(units.cost + units.overhead)
     taken_off = np.full(len(plan.names), np.nan)
     for number in range(len(plan.parts)):
-        table = plan.parts.read(number, ["classifier", "success"])
-        choice, success = plan._choice(table, number), np.asarray(table.column("success"))
+        choice, success = plan._choice(plan.parts.read(number), number), plan.parts.numbers(number, ["success"])[:, 0]
+        if not np.array_equal(plan.parts.numbers(number, ["cost"])[:, 0], costs[choice]):
+            raise CertificateError("cost", "what queries cost", "other costs for what was chosen")
         off = success - np.take_along_axis(plan._values(number), choice[:, None], axis=1)[:, 0]
         for column in np.unique(choice):
             part = off[choice == column]
