@@ -35,6 +35,7 @@ GROUPS = {
     "Ledgers": ("ledger",),
     "One query at a time": ("routing",),
     "Judging": ("evaluation",),
+    "Where the work is done": ("executors",),
     "Files": ("storage",),
     "Errors": ("errors",),
 }
@@ -47,6 +48,11 @@ BESIDE = {
         "occamroute.routing.drift.FeatureWatch",
         "occamroute.routing.drift.FeedbackWatch",
         "occamroute.routing.drift.Alarm",
+    ),
+    "Where the work is done": (
+        "occamroute.executors.local.LocalExecutor",
+        "occamroute.executors.ray.RayExecutor",
+        "occamroute.executors.ray.Done",
     ),
 }
 

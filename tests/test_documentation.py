@@ -70,6 +70,11 @@ def test_the_reference_has_every_public_name() -> None:
     page = make_reference.python_page()
     for name in PUBLIC:
         assert len(re.findall(rf":: occamroute\.{name}$", page, re.MULTILINE)) == 1, name
+    # So has what pages import from below the package.
+    imported = [found for one in DOCS for found in re.findall(r"from (occamroute\.\S+) import (\w+)", one.read_text())]
+    assert ("occamroute.executors.ray", "RayExecutor") in imported
+    for module, name in imported:
+        assert f":: {module}.{name}\n" in page, (module, name)
 
 
 def test_a_name_from_nowhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
