@@ -241,6 +241,13 @@ def test_a_plan_in_a_folder_is_executed(profile: oc.Profile, tmp_path: Path) -> 
     with pytest.raises(oc.InvalidInputError, match="is read as queries"):
         oc.execute(stored, pool_of(usual()), place, out=place / "answers")
     assert not (place / "answers").exists()
+    part = stored.parts.file(0)
+    table = pq.read_table(part)
+    dearest = table.set_column(1, "classifier", pa.array(["large"] * len(table)))
+    pq.write_table(dearest.replace_schema_metadata(table.schema.metadata), part)
+    models = usual()
+    forged = oc.execute(oc.load(tmp_path / "plan"), pool_of(models), place, out=tmp_path / "forged")
+    assert bill(models) <= forged.exact_spent <= 70
 
 
 class Death(BaseException):

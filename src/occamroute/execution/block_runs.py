@@ -172,12 +172,11 @@ def rows_of(folder: PartFolder) -> list[int]:
 
 
 def planned_in_all(plan: Plan | StoredPlan) -> Fraction:
-    """What a plan costs, exactly."""
+    """What a plan costs, exactly: what its queries cost, and not what is said of them, so that caps hold."""
     if isinstance(plan, Plan):
         return planned(plan, 0, len(plan))
     units = plan.problem.units
-    paid = sum(int(cost) * plan.usage[name] for cost, name in zip(units.cost, plan.names, strict=True))
-    return (paid + units.overhead * len(plan)) * units.size
+    return (plan.problem.paid(plan.counted()) + units.overhead * len(plan)) * units.size
 
 
 def _name_of(plan: Plan | StoredPlan) -> Any:

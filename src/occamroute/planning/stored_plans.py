@@ -148,6 +148,14 @@ class StoredPlan(InParts):
             made_from=self.made_from,
         )
 
+    def counted(self) -> IntArray:
+        """How many queries each classifier answers (M,), as the parts have it, whatever is said of the whole."""
+        counts = np.zeros(len(self.names), np.int64)
+        for number in range(len(self.parts)):
+            choice = self._choice(self.parts.read(number, ["classifier"]), number)
+            counts += np.bincount(choice, minlength=counts.size)
+        return counts
+
     def summary(self) -> dict[str, Any]:
         """What is said of the plan as a whole, for JSON."""
         about: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
