@@ -138,6 +138,18 @@ def test_the_cap_is_kept_when_far_more_come(cifar10_small: tuple[oc.Profile, oc.
         assert router.ledger.balance().spent <= Decimal(str(budget))
 
 
+def test_all_are_answered_where_answers_cost_twice(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
+    """What is kept back for the cheapest answers is what those turn out to cost, not what the profile says."""
+    profile, test = cifar10_small
+    budget = 0.15 * len(test) * profile.mean_costs.max()
+    with oc.Router(profile, budget=budget, arrivals=len(test), guide=SMALL) as router:
+        for start in range(0, len(test), 20):
+            for decision in router.look(test.feature_sets[FEATURES][start : start + 20]):
+                made = router.held(decision)
+                router.settle(made, 2 * made.cost)
+        assert 0.97 * budget < router.ledger.balance().spent <= Decimal(str(budget))
+
+
 def test_many_threads_are_searched_for_together(router: oc.Router, cifar10_small: Any) -> None:
     """Concurrent callers get each its own query's decision, and their cost is held once each."""
     _, test = cifar10_small

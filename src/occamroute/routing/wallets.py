@@ -62,7 +62,7 @@ class Wallet:
             remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
             rate = max(least, standing.available / remaining)
             off = self.pace.off
-            spare = max(0.0, _spare(standing, snapshot, remaining))
+            spare = max(0.0, _spare(standing, snapshot, remaining, off))
             extra = overhead if paid else 0.0
         price = snapshot.prices.at((rate - overhead) / off)
         return Terms(price, standing.cap, standing.available + extra, least + spare + extra, remaining, off, barred)
@@ -71,9 +71,9 @@ class Wallet:
         """Whether it still leaves the cheapest answer for every query expected; the cheapest itself always may."""
         standing, least = self.standing(), decision.snapshot.least
         with self._lock:
-            remaining = self.pace.arrivals.remaining(standing.moment, share=self._share())
+            remaining, off = self.pace.arrivals.remaining(standing.moment, share=self._share()), self.pace.off
         beyond = float(decision.cost) - least
-        return beyond <= CLOSE * least or beyond <= _spare(standing, decision.snapshot, remaining) + CLOSE * beyond
+        return beyond <= CLOSE * least or beyond <= _spare(standing, decision.snapshot, remaining, off) + CLOSE * beyond
 
     def standing(self) -> Standing:
         """The budget now, or as it was a moment ago."""
@@ -152,9 +152,12 @@ class Wallet:
             return self._standing
 
 
-def _spare(standing: Standing, snapshot: Snapshot, remaining: float) -> float:
-    """What one query may cost beyond the cheapest answer, which is kept back for all who may well come."""
-    available, least = standing.available, snapshot.least
+def _spare(standing: Standing, snapshot: Snapshot, remaining: float, off: float) -> float:
+    """What one query may cost beyond the cheapest answer, which is kept back for all who may well come.
+
+    Where queries turn out to cost more than the profile says, by the factor ``off``, more is kept.
+    """
+    available, least = standing.available, snapshot.least * max(1.0, off)
     spare = available - least * cautious(remaining)
     if standing.moment.until is not None:
         return spare
