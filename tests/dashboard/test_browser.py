@@ -444,6 +444,13 @@ def test_everybody_can_read_it(opened: Opened, shipped: tuple[str, oc.Estimate],
     assert page.is_visible("#table .sort >> nth=0")
     assert page.is_hidden("#slider")
     page.emulate_media(media="screen")
+    for width in (320, 640, 768, 961) if look == "light" else ():
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        assert page.evaluate(
+            "() => { const t = document.getElementById('table'); return t.scrollWidth <= t.clientWidth }"
+        ), width
+    page.set_viewport_size({"height": 900, "width": 1280, **LOOKS[look].get("viewport", {})})
     page.click("#table .link >> nth=1")
     page.wait_for_selector("#receipt[open] .wide tbody tr")
     if look == "light":
