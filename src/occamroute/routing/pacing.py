@@ -69,6 +69,7 @@ class Arrivals:
         return self._until(moment.until, moment, seen)
 
     def _until(self, until: float, moment: Moment, seen: float) -> float:
+        """The same where the window has an end."""
         length = until - moment.since
         left, watched = max(0.0, (until - moment.now) / length), max(0.0, (moment.now - self._begun) / length)
         expected, times = (self.before, BURST_UNPROMISED) if self.given is None else (self.given, BURST)
