@@ -337,17 +337,17 @@ def whole_fingerprint(folder: Path) -> str:
 
 
 def test_an_interrupted_run_goes_on(folder: Path) -> None:
-    """Ctrl-C while answers are bought, a second process meanwhile, and the same command again."""
+    """SIGTERM while answers are bought, a second process meanwhile, and the same command again."""
     (folder / "slow.toml").write_text(pool_text("slow", batch_size=2))
     words = ("classify", "slow.toml", "profile.parquet", "new.csv", "--budget", 120, "--json", "--out", "slow.csv")
     with start(*words, cwd=folder) as process:
         wait_for_calls(folder, process, 4)
         process.send_signal(signal.SIGSTOP)  # or it might be done before the other has begun
         refused(run(*words, cwd=folder), "another process is writing it")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)
         stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (130, "")
+    assert (process.returncode, stdout) == (128 + signal.SIGTERM, "")
     assert stderr == "occamroute: interrupted; the same command goes on where this one stopped.\n"
     assert "slow.csv" not in names(folder)
     done = run(*words, cwd=folder)
