@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 
 import occamroute as oc
 from occamroute.execution.forecasting import forecast
+from occamroute.purchasing.shelf import Stock
+from occamroute.purchasing.sources import Outcome
 
 CLASSES = ("a", "b", "c")
 
@@ -142,6 +144,15 @@ def flaky(share: float, seed: int) -> Any:
             raise RuntimeError("out of luck")
 
     return fails
+
+
+def test_rows_without_an_answer_hold_nothing_by_chance() -> None:
+    """What memory held before is not taken for features, which numbers as large as any could be among."""
+    stock = Stock(8)
+    for _ in range(8):  # what numpy frees last it gives out first
+        np.full((8, 3), 1e300)
+    stock.put(Outcome("small", np.arange(2), Fraction(0), np.zeros(2), probabilities=np.full((2, 3), 1 / 3)))
+    assert stock.extracted.sum() == pytest.approx(2)
 
 
 @settings(max_examples=12, deadline=None)

@@ -49,8 +49,8 @@ class Stock:
             if table is None or not rows.size:
                 continue
             if getattr(self, name) is None:
-                # Pages that no answer is written to are never really taken.
-                setattr(self, name, np.empty((self.rows, table.shape[1])))
+                # Zeros: rows without an answer are calculated with, too. Pages that none is written to are never really taken.
+                setattr(self, name, np.zeros((self.rows, table.shape[1])))
             held = getattr(self, name)
             if held.shape[1] != table.shape[1]:
                 self.failures.update(dict.fromkeys(map(int, rows), f"{table.shape[1]} {name}, not {held.shape[1]}"))
@@ -68,7 +68,7 @@ class Stock:
             table = getattr(part, name)
             if table is not None:
                 if getattr(self, name) is None:
-                    setattr(self, name, np.empty((self.rows, table.shape[1])))
+                    setattr(self, name, np.zeros((self.rows, table.shape[1])))
                 getattr(self, name)[rows] = table
 
     def cost_of(self, rows: IntArray) -> float:
