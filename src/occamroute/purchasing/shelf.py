@@ -49,7 +49,7 @@ class Stock:
             if table is None or not rows.size:
                 continue
             if getattr(self, name) is None:
-                # Zeros: rows without an answer are calculated with, too. Pages that none is written to are never really taken.
+                # Zeros: rows without an answer are calculated with, too. Pages never written to are never really taken.
                 setattr(self, name, np.zeros((self.rows, table.shape[1])))
             held = getattr(self, name)
             if held.shape[1] != table.shape[1]:
