@@ -370,7 +370,7 @@ def test_interrupting_what_does_not_go_on(folder: Path) -> None:
         time.sleep(2.5)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode in (130, -2)  # see test_cli.py
     assert stderr == "occamroute: interrupted.\n"
 
 

@@ -123,7 +123,6 @@ def test_language_id(tmp_path: Path) -> None:
     tested, budget = profile_languages(folder, "train.csv", "test.csv", "label")
     assert {one["kind"] for one in tested["classifiers"]} == {"measured"}
     run = classified(folder, "test.csv", budget, label="label")
-    check_comparison(folder, budget)
     check_against_singles(run, tested, budget, points=0.01)
 
 

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cifar10_small: tuple[oc.Pro
     nasty = oc.Profile((NASTY, "a & b" + "c" * 300), (0.1, 1.0), features, right)
     nouns: dict[str, Any] = {
         "comparison": oc.compare(
-            several.take(np.arange(3000)), queries, methods=["best_affordable", "auto"],
+            several.take(np.arange(1500)), queries, methods=["best_affordable", "auto"],
             budgets=[share * full for share in (0.05, 0.1, 0.15, 0.2, 0.4, 0.9)],
         ),
         "plan": oc.plan(profile, test.features, budget=budget),
