@@ -346,6 +346,7 @@ def keep(results: dict[str, Any], file: Path) -> None:
     known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     about = {"date": time.strftime("%Y-%m-%d"), "machine": f"{os.cpu_count()} cores, {platform.system()}"}
     known |= {name: {**found, **about} for name, found in results.items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     file.with_suffix(".md").write_text(page(known), encoding="utf-8")
 
