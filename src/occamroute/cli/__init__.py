@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType
 
 __all__ = ["main"]
 
@@ -15,12 +14,6 @@ RESUMING_IN_PARTS = {"plan", "frontier", "compare"}
 # What shells expect of a process that was interrupted, and of one that was asked to end.
 INTERRUPTED = 130
 ASKED_TO_END = 128 + signal.SIGTERM
-# Seconds after which it is looked again whether the process can be ended.
-MOMENT = 0.02
-
-
-class _AskedToEndError(KeyboardInterrupt):
-    """By SIGTERM. Python ends itself by SIGINT, whatever the code, if the plain error came while it ran a string."""
 
 
 def main() -> None:
@@ -30,9 +23,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
     from occamroute.cli._app import app
+    from occamroute.cli._ending import end_like_an_interrupt
     from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, LedgerError, OccamError
 
-    asked_to_end = _end_like_an_interrupt()
+    asked_to_end = end_like_an_interrupt()
     try:
         app()
     except OccamError as error:
@@ -47,39 +41,6 @@ def main() -> None:
             raise
         _say_interrupted()
         sys.exit(ASKED_TO_END if asked_to_end else INTERRUPTED)
-
-
-def _end_like_an_interrupt() -> list[int]:
-    """From now on SIGTERM does what Ctrl-C does, so that whatever was begun is tidied up; the list it is noted in.
-
-    A second one ends the process at once.
-    """
-    came: list[int] = []
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if _importing(frame) and hasattr(signal, "setitimer"):
-            signal.signal(signal.SIGALRM, end)
-            signal.setitimer(signal.ITIMER_REAL, MOMENT)
-            return
-        came.append(number)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        listening = signal.getsignal(signal.SIGINT)
-        if listening is signal.default_int_handler or not callable(listening):  # in the background nobody listens
-            raise _AskedToEndError
-        listening(signal.SIGINT, frame)
-
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, end)
-    return came
-
-
-def _importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: cut short, that can leave a lock behind which all later imports wait for."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _say_interrupted() -> None:
