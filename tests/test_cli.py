@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import occamroute as oc
-from occamroute.cli import _end_like_an_interrupt
+from occamroute.cli._ending import end_like_an_interrupt
 from occamroute.cli.plan import _show as show_plan
 
 
@@ -186,7 +186,7 @@ def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(tmp_path)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        came = _end_like_an_interrupt()
+        came = end_like_an_interrupt()
         with pytest.raises(KeyboardInterrupt):
             _imported_and_slept("imported_slowly")
     finally:
