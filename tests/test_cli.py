@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -184,6 +185,7 @@ def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     lines = ("import os, signal, time", "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(0.1)", "whole = True")
     (tmp_path / "imported_slowly.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         came = end_like_an_interrupt()
@@ -194,6 +196,30 @@ def test_no_import_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     assert came
     assert sys.modules.pop("imported_slowly").whole
+
+
+class _EndedWhileCleanedUp:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+
+def _cleaned_up_and_slept() -> None:
+    _EndedWhileCleanedUp()
+    time.sleep(5)
+
+
+def test_no_wish_to_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM while an object is cleaned up, whose errors Python passes over, comes again."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        end_like_an_interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            _cleaned_up_and_slept()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def test_a_reader_may_stop_reading(folder: Path) -> None:

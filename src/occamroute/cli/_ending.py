@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 __all__ = ["end_like_an_interrupt"]
 
@@ -21,11 +26,22 @@ def end_like_an_interrupt() -> list[int]:
     A second one ends the process at once.
     """
     came: list[int] = []
+    usual = sys.unraisablehook
+
+    def again() -> None:
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, MOMENT)
+
+    def unraisable(lost: UnraisableHookArgs) -> None:
+        """An error that came while something was cleaned up goes nowhere: this one has to come again."""
+        if came and isinstance(lost.exc_value, KeyboardInterrupt) and hasattr(signal, "setitimer"):
+            again()
+        else:
+            usual(lost)
 
     def end(number: int, frame: FrameType | None) -> None:
         if _importing(frame) and hasattr(signal, "setitimer"):
-            signal.signal(signal.SIGALRM, end)
-            signal.setitimer(signal.ITIMER_REAL, MOMENT)
+            again()
             return
         came.append(number)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -36,6 +52,7 @@ def end_like_an_interrupt() -> list[int]:
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, end)
+        sys.unraisablehook = unraisable
     return came
 
 
