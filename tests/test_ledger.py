@@ -83,6 +83,17 @@ def test_amounts_round_against_the_spender(opened: Opener) -> None:
     assert hold.amount == Decimal("0.142857143")
 
 
+def test_settlements_round_up_and_changed_caps_round_down(opened: Opener) -> None:
+    """What was spent is never recorded as less, and a changed cap never allows more, by a billionth."""
+    ledger = opened(2, clients={"a": 1})
+    ledger.settle(ledger.reserve(1, key="a"), Fraction(1, 7))
+    assert ledger.balance().spent == Decimal("0.142857143")
+    ledger.change_cap(Fraction(2, 3))
+    assert ledger.balance().cap == Decimal("0.666666666")
+    ledger.change_cap(Fraction(2, 3), client="a")
+    assert ledger.balance("a").cap == Decimal("0.666666666")
+
+
 def test_one_key_one_hold(opened: Opener) -> None:
     """The same key gives the same hold, and settling twice counts once."""
     ledger = opened(1)
@@ -443,3 +454,53 @@ def test_amounts_are_whole_whatever_the_context() -> None:
         assert str(ledger.balance().cap) == "100"
     with pytest.raises(oc.BudgetExceededError, match="a reservation of 1000 does not fit"):
         ledger.reserve(1000, key="y")
+
+
+def test_sums_beyond_64_bits_saturate(opened: Opener, ledger_address: str) -> None:
+    """After settlements of more than 2**63 in all, the ledger opens, reserves nothing, and can be corrected."""
+    ledger = opened(10, clients={"app": 5})
+    holds = [ledger.reserve(1, key=f"call {number}", client="app") for number in range(4)]
+    for hold in holds[:3]:
+        ledger.settle(hold, 4_000_000_000)
+    full = Decimal(2**63 - 1).scaleb(-9)
+    assert ledger.balance().spent == ledger.balance("app").spent == full
+    again = opened() if shared(ledger_address) else ledger
+    assert (again.balance().held, again.balance().available) == (Decimal(1), Decimal(0))
+    with pytest.raises(oc.BudgetExceededError):
+        again.reserve(1, key="more")
+    again.change_cap(0)  # the smallest number that is ever computed
+    with pytest.raises(oc.BudgetExceededError):
+        again.reserve(1, key="more", client="app")
+    again.correct("call 0", 1)
+    assert again.balance().spent == again.balance("app").spent == 8_000_000_001  # not 2**63 less the difference
+    again.correct("call 1", 0)
+    again.correct("call 2", 0.5)
+    again.settle(holds[3], 1)
+    assert again.balance().spent == again.balance("app").spent == Decimal("2.5")
+    again.change_cap(10)
+    again.reserve(1, key="more", client="app")
+
+
+LEASES = (("settled", 60), ("released", 60), ("held", 60), ("expired", 0.001))
+
+
+def test_an_entry_is_corrected(opened: Opener) -> None:
+    """Whatever became of a hold, the corrected amount is what counts; doing it again changes nothing."""
+    ledger = opened(10)
+    settled, released, held, expired = (ledger.reserve(1, key=key, lease_seconds=lease) for key, lease in LEASES)
+    ledger.settle(settled, 3)
+    ledger.release(released)
+    time.sleep(0.02)
+    assert ledger.balance().spent == 4
+    for hold, amount in ((settled, "0.5"), (released, "0.25"), (held, 2), (expired, "0.125")):
+        for _ in range(2):
+            ledger.correct(hold.key, Decimal(amount))
+    assert (ledger.balance().held, ledger.balance().spent) == (Decimal(0), Decimal("2.875"))
+    entries = list(ledger.entries())
+    assert [entry.event for entry in entries].count("correct") == 4
+    assert sum(entry.spent for entry in entries) == Decimal("2.875")
+    assert sum(entry.held for entry in entries) == 0
+    ledger.settle(held, 9)  # what was corrected is settled
+    assert ledger.balance().spent == Decimal("2.875")
+    with pytest.raises(oc.UnknownNameError, match="unknown hold"):
+        ledger.correct("stranger", 1)

@@ -15,6 +15,7 @@ from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError
 
 __all__ = [
+    "MOST",
     "Balance",
     "Entry",
     "Hold",
@@ -33,6 +34,8 @@ PLACES = 9
 QUANTUM: int = 10**PLACES
 # Two of these still fit a database's whole numbers of 64 bits.
 LARGEST = 4 * 10**9
+# The most that a sum can be: more is kept as this, and counted again from the entries once something is taken off it.
+MOST = 2**63 - 1
 # No rounding, whatever context the caller has set.
 EXACTLY = Context(prec=600)
 # Databases index names, and an index takes only so many bytes.
@@ -75,8 +78,8 @@ class Balance:
 class Entry:
     """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent.
 
-    Numbers count up from 1 without a gap. ``event`` is "reserve", "settle", "release" or "expire"; or "cap", whose
-    key is then the new cap of everybody or of the client ("none": it has none of its own any more).
+    Numbers count up from 1 without a gap. ``event`` is "reserve", "settle", "release", "expire" or "correct"; or
+    "cap", whose key is then the new cap of everybody or of the client ("none": it has none of its own any more).
     """
 
     number: int
@@ -93,7 +96,8 @@ class Ledger(Protocol):
     """A cap, and money that is held until it is settled or released.
 
     A hold whose lease is over counts as spent in full; one later ``settle`` or ``release`` may lower it. A settle
-    above its hold is recorded as it is, and nothing can be reserved until something is available again.
+    above its hold is recorded as it is, and nothing can be reserved until something is available again. Sums that
+    no 64-bit number holds are kept as the largest one.
 
     ``LedgerError`` means that the store could not be reached or written, or not in time: nothing may be spent. Where
     that came in the middle of a call its outcome is unknown, and the same call may be made again.
@@ -112,6 +116,10 @@ class Ledger(Protocol):
 
     def release(self, hold: Hold) -> None:
         """Give a hold back: nothing was spent."""
+        ...
+
+    def correct(self, key: str, amount: Amount) -> None:
+        """Set what was spent under a key, whatever was settled there before; for administrators."""
         ...
 
     def balance(self, client: str | None = None) -> Balance:

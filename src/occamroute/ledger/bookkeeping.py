@@ -1,6 +1,6 @@
 """What is the same for every store: arguments are looked at, amounts become whole billionths and decimals again.
 
-A store knows five operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
+A store knows six operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
 """
 
 from __future__ import annotations
@@ -144,6 +144,10 @@ class Bookkeeping(ABC):
         """Settle or release a hold that is not yet; whether there is such a hold."""
 
     @abstractmethod
+    def _correct(self, key: str, spent: int) -> bool:
+        """Set what was spent under a key, and mark its hold as settled; whether there is such a hold."""
+
+    @abstractmethod
     def _standing(self, client: str | None) -> Standing:
         """Held and spent in the present window, after all leases that are over."""
 
@@ -181,7 +185,15 @@ class Bookkeeping(ABC):
         if not isinstance(hold, Hold):
             raise InvalidInputError(f"hold must be what reserve gave, got {hold!r:.60}.")
         if not self._end(name_of(hold.key, "key"), spent, state):
-            raise UnknownNameError("hold", hold.key, ("those that were reserved here",))
+            raise _unknown(hold.key)
+
+    def correct(self, key: str, amount: Amount) -> None:
+        """Set what was spent under a key, whatever was settled there before.
+
+        All entries of the ledger are read for it: it is for administrators who repair a mistake.
+        """
+        if not self._correct(name_of(key, "key"), rounded_up(amount)):
+            raise _unknown(key)
 
     def balance(self, client: str | None = None) -> Balance:
         """How things stand now in this window, for everybody or for one client."""
@@ -224,6 +236,10 @@ class Bookkeeping(ABC):
     def _checked_format(self, found: int) -> None:
         if found != FORMAT:
             raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
+
+
+def _unknown(key: str) -> UnknownNameError:
+    return UnknownNameError("hold", key, ("those that were reserved here",))
 
 
 def _said(clients: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from occamroute.ledger.base import State, amount_of
+from occamroute.ledger.base import MOST, State, amount_of
 from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
 from occamroute.ledger.windows import Window, window_start
 
@@ -78,9 +78,16 @@ BOOK = (
     "DO UPDATE SET held = held + excluded.held"
 )
 REBOOK = (
-    "UPDATE occamroute_accounts SET held = held + ?, spent = spent + ? "
-    "WHERE ledger = ? AND scope = ? AND window_start = ?"
+    f"UPDATE occamroute_accounts SET held = held + ?1, spent = CASE WHEN ?2 > {MOST} - spent THEN {MOST} "  # noqa: S608
+    "ELSE spent + ?2 END WHERE ledger = ?3 AND scope = ?4 AND window_start = ?5"
 )
+RESTATE = (
+    "UPDATE occamroute_accounts SET held = held + ?, spent = ? WHERE ledger = ? AND scope = ? AND window_start = ?"
+)
+# In two halves: SQLite refuses a sum that 64 bits do not hold.
+HALVES = "SELECT coalesce(sum(spent >> 32), 0), coalesce(sum(spent & 4294967295), 0) FROM occamroute_entries "
+SPENT_IN_ALL = f"{HALVES} WHERE ledger = ?1 AND window_start = ?3 AND (?2 = '' OR client = ?2)"
+SPENT_UNDER = f"{HALVES} WHERE ledger = ? AND hold_key = ? AND event <> 'cap'"
 ENTRIES = (
     "SELECT number, at, event, hold_key, client, window_start, held, spent FROM occamroute_entries "
     "WHERE ledger = ? AND number > ? AND number < ? ORDER BY number LIMIT ?"
@@ -165,6 +172,19 @@ class EmbeddedLedger(Bookkeeping):
             self._run(MARK, state, self._id, key)
             self._book(moment, EVENTS[state], key, client, start, -was_held, spent - was_spent)
 
+    def _correct(self, key: str, spent: int) -> bool:
+        with self._writing():
+            moment = self._up_to_date()
+            known = self._run(HOLD, self._id, key)
+            if known:
+                client, start, amount, before, _ = known[0]
+                held = amount if before == "held" else 0
+                more = spent - self._whole(SPENT_UNDER, self._id, key)
+                if held or more:
+                    self._run(MARK, "settled", self._id, key)
+                    self._book(moment, "correct", key, client, start, -held, more)
+            return bool(known)
+
     def _standing(self, client: str | None) -> Standing:
         with self._reading():
             moment = self._moment()
@@ -226,6 +246,18 @@ class EmbeddedLedger(Bookkeeping):
         found = self._run(ACCOUNT, self._id, scope, start)
         return (found[0][0], found[0][1]) if found else (0, 0)
 
+    def _rebook(self, scope: str, start: int, held: int, spent: int) -> None:
+        """Change an account by an entry; one that was full is counted again, for it held less than the entries say."""
+        if spent < 0 and self._account(scope, start)[1] == MOST:
+            exactly = min(MOST, self._whole(SPENT_IN_ALL, self._id, scope, start))
+            self._run(RESTATE, held, exactly, self._id, scope, start)
+        else:
+            self._run(REBOOK, held, spent, self._id, scope, start)
+
+    def _whole(self, halves: str, *values: Any) -> int:
+        high, low = self._run(halves, *values)[0]
+        return (int(high) << 32) + int(low)
+
     def _book(
         self, moment: _Moment, event: str, key: str, client: str | None, start: int, held: int, spent: int
     ) -> None:
@@ -236,7 +268,7 @@ class EmbeddedLedger(Bookkeeping):
             if event == "reserve":
                 self._run(BOOK, self._id, scope, start, held, 0)
             elif held or spent:
-                self._run(REBOOK, held, spent, self._id, scope, start)
+                self._rebook(scope, start, held, spent)
         if moment.now >= moment.latest + CLOCK_STEP or window_start(moment.latest, moment.window) != moment.start:
             self._run(SET_CLOCK, moment.now, self._id)
             moment.latest = moment.now

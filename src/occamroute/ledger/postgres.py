@@ -89,6 +89,10 @@ class PostgresLedger(Bookkeeping):
         _, found = self._operation(statements.DO_END, {"key": key, "spent": spent, "state": state})
         return found is not None
 
+    def _correct(self, key: str, spent: int) -> bool:
+        _, found = self._operation(statements.DO_CORRECT, {"key": key, "spent": spent})
+        return found is not None
+
     def _operation(self, statement: str, values: Mapping[str, Any]) -> Row:
         """The row that a statement gives, after leases that are over were expired."""
         row = self._send(statements.LOCK + statement, **values, whatever=False)

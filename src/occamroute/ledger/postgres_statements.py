@@ -7,10 +7,13 @@ and the books that follow from any change. Tables and rules are those of ``embed
 
 from __future__ import annotations
 
+from occamroute.ledger.base import MOST
+
 __all__ = [
     "ASK_STANDING",
     "BEGIN",
     "CLIENTS",
+    "DO_CORRECT",
     "DO_END",
     "DO_EXPIRE",
     "DO_NOTE_CAP",
@@ -104,19 +107,32 @@ SUMS = """, sums AS (
     FROM changed, moment, unnest(ARRAY['', client]) AS scope WHERE scope IS NOT NULL GROUP BY id, scope, window_start
 )"""
 
-REBOOKED = """, booked AS (
-    UPDATE occamroute_accounts AS account SET held = account.held + sums.held, spent = account.spent + sums.spent
+# An account that is full held less than the entries say: what is taken off is taken off their sum. The new entry is not
+# among those that this statement sees.
+REBOOKED = f""", booked AS (
+    UPDATE occamroute_accounts AS account SET held = account.held + sums.held, spent = CASE
+        WHEN sums.spent > {MOST} - account.spent THEN {MOST}
+        WHEN sums.spent < 0 AND account.spent = {MOST} THEN (
+            SELECT least({MOST}, sum(entry.spent) + sums.spent)::bigint FROM occamroute_entries AS entry
+            WHERE entry.ledger = account.ledger AND entry.window_start = account.window_start
+                AND (account.scope = '' OR entry.client = account.scope)
+        )
+        ELSE account.spent + sums.spent END
     FROM sums WHERE ledger = id AND account.scope = sums.scope AND account.window_start = sums.window_start
 )"""
 
 STANDING = f"""{MOMENT}{ACCOUNTS}
 SELECT due, now, start, time_window, cap, held, spent, own_cap, own_held, own_spent FROM standing"""
 
+# More than any cap, and little enough to be subtracted from one.
+LARGE = 2**62
 # $3 key, $4 amount, $5 lease, $6 maker; $7: even though leases are over that nobody has expired yet.
 RESERVE = f"""{MOMENT}{ACCOUNTS}, known AS (
     SELECT amount, state, maker FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $3
 ), fitting AS (
-    SELECT standing.*, least(cap - held - spent, own_cap - own_held - own_spent) AS available FROM standing
+    SELECT standing.*, least(
+        cap - held - least(spent, {LARGE}), own_cap - own_held - least(own_spent, {LARGE})
+    ) AS available FROM standing
 ), made AS (
     INSERT INTO occamroute_holds SELECT id, $3, $2, start, $4, now + $5, 'held', $6 FROM fitting
     WHERE ($7 OR NOT due) AND NOT EXISTS (SELECT FROM known) AND $4 <= available
@@ -147,6 +163,25 @@ END = f"""{MOMENT}, known AS (
 ){NOTES}{SUMS}{REBOOKED}
 SELECT due, known.state FROM moment LEFT JOIN known ON true"""
 
+# $2 key, $3 what was spent; $4: even though leases are over.
+CORRECT = f"""{MOMENT}, known AS (
+    SELECT hold_key, client, window_start, CASE state WHEN 'held' THEN amount ELSE 0 END AS held, state
+    FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $2
+), booked_before AS MATERIALIZED (
+    SELECT known.*, $3 - coalesce((
+        SELECT sum(entry.spent) FROM occamroute_entries AS entry, moment
+        WHERE entry.ledger = id AND entry.hold_key = $2 AND entry.event <> 'cap'
+    ), 0)::bigint AS more FROM known
+), corrected AS (
+    UPDATE occamroute_holds AS hold SET state = 'settled' FROM booked_before, moment
+    WHERE hold.ledger = moment.id AND hold.hold_key = booked_before.hold_key AND ($4 OR NOT due)
+        AND (booked_before.held <> 0 OR more <> 0)
+    RETURNING booked_before.*
+), changed AS (
+    SELECT 1 AS place, 'correct' AS event, hold_key, client, window_start, -held AS held, more AS spent FROM corrected
+){NOTES}{SUMS}{REBOOKED}
+SELECT due, known.state FROM moment LEFT JOIN known ON true"""
+
 EXPIRE = f"""{MOMENT}, over AS (
     SELECT hold_key FROM occamroute_holds, moment
     WHERE ledger = id AND state = 'held' AND expires <= now ORDER BY expires LIMIT {AT_ONCE}
@@ -170,6 +205,7 @@ PREPARED = f"""
 PREPARE occamroute_standing (integer, text) AS {STANDING};
 PREPARE occamroute_reserve (integer, text, text, bigint, bigint, bigint, boolean) AS {RESERVE};
 PREPARE occamroute_end (integer, text, bigint, text, boolean) AS {END};
+PREPARE occamroute_correct (integer, text, bigint, boolean) AS {CORRECT};
 PREPARE occamroute_expire (integer) AS {EXPIRE};
 PREPARE occamroute_note_cap (integer, text, text) AS {NOTE_CAP};
 """
@@ -179,6 +215,7 @@ DO_RESERVE = (
     "EXECUTE occamroute_reserve (%(ledger)s, %(client)s, %(key)s, %(amount)s, %(lease)s, %(maker)s, %(whatever)s);"
 )
 DO_END = "EXECUTE occamroute_end (%(ledger)s, %(key)s, %(spent)s, %(state)s, %(whatever)s);"
+DO_CORRECT = "EXECUTE occamroute_correct (%(ledger)s, %(key)s, %(spent)s, %(whatever)s);"
 DO_EXPIRE = "EXECUTE occamroute_expire (%(ledger)s);"
 DO_NOTE_CAP = "EXECUTE occamroute_note_cap (%(ledger)s, %(client)s, %(said)s);"
 SET_CAP = "UPDATE occamroute_ledgers SET cap = %(cap)s WHERE id = %(ledger)s;"
