@@ -42,9 +42,9 @@ def large(texts):
 """
 KINDS: dict[str, list[str]] = {
     "keys and a pool": ["--pool", "occamroute.toml", "--extractor", "small", "--queries", "text"],
-    "no keys": ["--pool", "occamroute.toml", "--extractor", "small", "--queries", "text"],
-    "no pool": ["--extractor", "small"],
-    "no features": ["--pool", "occamroute.toml", "--extractor", "none", "--queries", "text"],
+    "no keys": ["--pool", "occamroute.toml", "--extractor", "small", "--queries", "text", "--open"],
+    "no pool": ["--extractor", "small", "--open"],
+    "no features": ["--pool", "occamroute.toml", "--extractor", "none", "--queries", "text", "--open"],
 }
 
 

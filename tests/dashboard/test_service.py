@@ -105,7 +105,7 @@ def test_it_looks_without_features_too(tmp_path: Path) -> None:
 
 def test_rows_that_change_change_the_page(tmp_path: Path) -> None:
     """What is explored is the router as it is now."""
-    with world.served(world.service(tmp_path, with_pool=False)) as client:
+    with world.served(world.service(tmp_path, with_pool=False, open=True)) as client:
         assert len(client.get("/dashboard/api/about").json()["names"]) == 2
         body = {"name": "<b>new</b>", "cost": 0.5, "success": [1] * 240}
         assert client.post("/v1/classifiers", json=body).status_code == 200
@@ -114,7 +114,7 @@ def test_rows_that_change_change_the_page(tmp_path: Path) -> None:
 
 def test_a_page_that_is_older_than_the_router_says_so(tmp_path: Path, opened: Callable[..., Page]) -> None:
     """Its curve would be that of other rows than its table."""
-    with world.served(world.service(tmp_path, with_pool=False)) as client:
+    with world.served(world.service(tmp_path, with_pool=False, open=True)) as client:
         page = opened(f"{client.base_url}/dashboard/")
         page.wait_for_selector("#live[data-seen]")
         assert page.is_hidden("#changed")

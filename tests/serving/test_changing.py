@@ -28,7 +28,7 @@ def labelled(number: int, client: httpx.Client, **changes: Any) -> dict[str, Any
 
 def test_rows_come_and_go(tmp_path: Path) -> None:
     """New rows change estimates, stay after a restart, and can be taken back."""
-    with world.served(world.service(tmp_path, with_pool=False)) as client:
+    with world.served(world.service(tmp_path, with_pool=False, open=True)) as client:
         before = client.post("/v1/route", json={"features": FEATURES}).json()["success"]
         rows = [labelled(number, client, features=FEATURES) for number in range(300, 340)]
         reply = client.post("/v1/rows", json={"rows": rows})
@@ -40,7 +40,7 @@ def test_rows_come_and_go(tmp_path: Path) -> None:
         refusal(client.post("/v1/rows", json={"rows": [row(1, success={"small": 1})]}), 422, "invalid_request")
         refusal(client.post("/v1/rows", json={"rows": [row(1, features=[1.0])]}), 422, "invalid_request")
         refusal(client.post("/v1/rows", json={"rows": []}), 422, "invalid_request")
-    with world.served(world.service(tmp_path, with_pool=False)) as client:
+    with world.served(world.service(tmp_path, with_pool=False, open=True)) as client:
         gone = client.delete("/v1/rows", params={"id": [f"new {number}" for number in range(300, 340)]})
         assert gone.status_code == 200, gone.text
         assert gone.json()["rows"] == 240
@@ -58,7 +58,7 @@ def test_rows_come_and_go(tmp_path: Path) -> None:
 
 def test_classifiers_come_and_go(tmp_path: Path) -> None:
     """One that is removed is not chosen any more; it comes back with its success on every row."""
-    with world.served(world.service(tmp_path)) as client:
+    with world.served(world.service(tmp_path, open=True)) as client:
         reply = client.delete("/v1/classifiers/large")
         assert reply.json()["classifiers"] == ["small"]
         assert client.post("/v1/route", json={"features": FEATURES}).json()["classifier"] == "small"
@@ -78,7 +78,7 @@ def test_classifiers_come_and_go(tmp_path: Path) -> None:
 
 def test_long_work_keeps_nobody_waiting(tmp_path: Path) -> None:
     """While a change is made others are decided about; those that want the same wait, but not too many of them."""
-    service = world.service(tmp_path, with_pool=False)
+    service = world.service(tmp_path, with_pool=False, open=True)
     hurry, change = Event(), service.router.change
 
     def slow(edit: Any) -> Any:
@@ -111,7 +111,7 @@ def test_too_many_requests_at_once(tmp_path: Path) -> None:
     """Beyond the limit requests are refused at once, while health is still told."""
     from occamroute.serving.limits import Limits
 
-    service = world.service(tmp_path, with_pool=False, limits=Limits(in_flight=2))
+    service = world.service(tmp_path, with_pool=False, open=True, limits=Limits(in_flight=2))
     hurry, look = Event(), service.router.look
 
     def slow(*arguments: Any, **options: Any) -> Any:

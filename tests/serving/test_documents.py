@@ -22,7 +22,7 @@ EXAMPLE = re.compile(r"```http\n(.*?)```\n(?:\n```json\n(.*?)```)?", re.DOTALL)
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """The service that the page's examples are of."""
-    with world.served(world.service(tmp_path_factory.mktemp("page"))) as found:
+    with world.served(world.service(tmp_path_factory.mktemp("page"), open=True)) as found:
         yield found
 
 

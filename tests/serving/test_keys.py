@@ -36,6 +36,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v2/models/occam-auto/infer"): {
         "inputs": [{"name": "query", "shape": [1], "datatype": "BYTES", "data": ["a"]}]
     },
+    ("POST", "/v1/correct"): {"key": "0" * 28, "cost": 1},
     ("POST", "/v1/rows"): {"rows": []},
     ("POST", "/v1/classifiers"): {"name": "x", "cost": 1, "success": []},
 }
@@ -257,6 +258,56 @@ def test_web_pages_do_not_reach_an_open_service(open_service: httpx.Client) -> N
     for host in ("localhost", "LOCALHOST:80", "127.0.0.1:99", "[::1]:8080"):
         reply = open_service.post("/v1/route", json={"features": FEATURES}, headers={"host": host})
         assert reply.status_code == 200
+
+
+FORWARDED = [
+    ("Forwarded", "for=203.0.113.7"),
+    ("X-Forwarded-For", "203.0.113.7"),
+    ("X-Forwarded-Host", "service.example"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Real-IP", "203.0.113.7"),
+    ("Via", "1.1 proxy"),
+]
+
+
+def test_a_proxy_does_not_open_a_service_without_keys(open_service: httpx.Client) -> None:
+    """Other machines behind a proxy on this one are refused, and told how to make a key."""
+    for name, value in FORWARDED:
+        for path in ("/v1/budget", "/metrics", "/dashboard/", "/dashboard/api/live"):
+            detail = refusal(open_service.get(path, headers={name: value}), 403, "forwarded")["detail"]
+            assert "occamroute keys add" in detail
+        reply = open_service.post("/v1/route", json={"features": FEATURES}, headers={name: value})
+        refusal(reply, 403, "forwarded")
+    assert open_service.get("/healthz", headers=dict(FORWARDED)).status_code == 200  # which needs no key anyway
+    assert open_service.get("/dashboard/").status_code == 200
+
+
+def test_keys_pass_a_proxy(keyed: Keyed) -> None:
+    """With a key it makes no difference whether a request was forwarded."""
+    client, _, tokens = keyed
+    reply = client.get("/v1/budget", headers=show(tokens["read"]) | dict(FORWARDED))
+    assert reply.status_code == 200, reply.text
+
+
+def test_admin_operations_need_a_key_unless_opened(open_service: httpx.Client, tmp_path: Path) -> None:
+    """Without keys a program of this machine may decide and read; ``--open`` lets it change things, too."""
+    changes = [(one.method, one.path) for one in OPERATIONS if one.scope == "admin"]
+    assert ("POST", "/v1/correct") in changes
+    document = open_service.get("/openapi.json").json()["paths"]
+    for method, path in changes:
+        detail = refusal(open_service.request(method, path, json={}), 401, "unauthenticated")["detail"]
+        assert "occamroute keys add" in detail
+        assert "--scope admin" in detail
+        assert "--open" in detail
+        assert document[path][method.lower()]["security"] == [{"key": []}]
+    assert "security" not in document["/v1/route"]["post"]
+    assert open_service.post("/v1/route", json={"features": FEATURES}).status_code == 200
+    with pytest.raises(oc.InvalidInputError, match="--open is for this machine only"):
+        world.service(tmp_path, host="0.0.0.0", open=True)  # noqa: S104
+    with world.served(world.service(tmp_path, with_pool=False, open=True)) as client:
+        refusal(client.request("DELETE", "/v1/rows", params={"id": "stranger"}), 404, "unknown_name")
+        reply = client.request("DELETE", "/v1/rows", params={"id": "stranger"}, headers=dict(FORWARDED))
+        refusal(reply, 403, "forwarded")
 
 
 def test_no_request_names_a_file_or_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

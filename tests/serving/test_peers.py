@@ -24,7 +24,9 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         ledger = f"sqlite:///{folder}/ledger.db"
-        self.services = [world.service(folder / str(number), ledger=ledger, replicated=True) for number in range(2)]
+        self.services = [
+            world.service(folder / str(number), ledger=ledger, replicated=True, open=True) for number in range(2)
+        ]
         self.apps = [create_app(service) for service in self.services]
         self.peers = [Peers(app, f"host-{number}", self._asking(1 - number)) for number, app in enumerate(self.apps)]
         self.away: set[int] = set()

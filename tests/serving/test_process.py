@@ -151,6 +151,7 @@ def test_it_goes_on_where_it_stopped(folder: Path) -> None:
     ("more", "status", "sentence"),
     [
         (("--budget", 100, "--host", "0.0.0.0"), 2, "a service that others reach needs a key"),  # noqa: S104
+        (("--budget", 100, "--host", "0.0.0.0", "--open"), 2, "--open is for this machine only"),  # noqa: S104
         ((), 2, "there is no ledger"),
         (("--budget", "x"), 2, "budget must be a finite number"),
         (("--budget", 1, "--window", "week"), 2, "unknown window 'week'"),

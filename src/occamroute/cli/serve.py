@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from occamroute.cli._inputs import Seed
+from occamroute.cli._screen import print_json, visible
 
 if TYPE_CHECKING:
     from occamroute.routing.snapshots import Snapshot
@@ -50,6 +52,9 @@ def serve(
     replicas: Annotated[
         int | None, typer.Option(min=1, help="How many serve side by side, with the engine ray; by default 2.")
     ] = None,
+    open_to_admin: Annotated[
+        bool, typer.Option("--open", help="While there is no key, allow admin operations too; on loopback only.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when requests are answered.")] = False,
 ) -> None:
     """Serve decisions, and with a pool answers, over HTTP; `occamroute keys` makes keys for it."""
@@ -62,8 +67,9 @@ def serve(
     settings = Settings(
         profile=profile, ledger=ledger, pool=pool, budget=budget, window=window, arrivals=arrivals, state=str(state),
         host=host, extractor=extractor, combine=combine, queries=queries, seed=seed, replicas=replicas or 2,
+        open=open_to_admin,
     )  # fmt: skip
-    say = _say_as_json if as_json else _say
+    say = _say_as_json if as_json else partial(_say, open_to_admin=open_to_admin)
     if engine == "ray":
         from occamroute.serving import cluster
 
@@ -89,7 +95,6 @@ def _refuse_replicas(replicas: int | None) -> None:
 
 
 def _say_as_json(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bool) -> None:
-    import json
     import os
 
     line = {
@@ -99,13 +104,15 @@ def _say_as_json(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bo
         "guide": snapshot.guide.state(),
         "keys": keys,
     }
-    typer.echo(json.dumps(line))
+    print_json(line, indent=None)
 
 
-def _say(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bool) -> None:
+def _say(address: str, snapshot: Snapshot, keys: int, *, open_to_all: bool, open_to_admin: bool) -> None:
     extractor = snapshot.guide.extractor
     looked_at = "no features" if extractor is None else f"the features of {extractor}"
-    typer.echo(f"occamroute serves {len(snapshot.names)} classifiers at {address}, by {looked_at}; {address}/docs")
+    told = f"occamroute serves {len(snapshot.names)} classifiers at {address}, by {looked_at}; {address}/docs"
+    typer.echo(visible(told))
     typer.echo(f"To be looked at in a browser: {address}/dashboard")
     if open_to_all:
-        typer.echo("There is no key: every program of this machine may ask. Make one with occamroute keys add.")
+        may = "may do everything" if open_to_admin else "may ask, but not change anything"
+        typer.echo(f"There is no key: every program of this machine {may}. Make one with occamroute keys add.")

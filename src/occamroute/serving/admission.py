@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from occamroute.reporting.dashboard.hosts import means_this_machine
-from occamroute.serving.keys import SCOPES, Key, Keys, Scope
+from occamroute.serving.keys import Key, Keys, Scope
 from occamroute.serving.problems import ProblemError
 
 __all__ = ["Caller", "admitted"]
@@ -35,7 +35,8 @@ class Caller:
         return self.admin or client == self.client
 
 
-ANYBODY = Caller(None, frozenset(SCOPES))
+# How to go on, in the sentences of problems.
+MAKE_A_KEY = "make a key with 'occamroute keys add NAME --scope {scope}' and send it as a bearer token"
 
 
 def admitted(
@@ -44,7 +45,8 @@ def admitted(
     authorization: bytes | None,
     host: bytes | None,
     *,
-    open_to_all: bool,
+    open_scopes: frozenset[str],
+    forwarded: bool = False,
     browser: bool = False,
 ) -> Caller:
     """The caller, if the key that they show has the scope (None: any); else the problem.
@@ -52,13 +54,20 @@ def admitted(
     Where a ``browser`` asks, which cannot show a bearer, the key may be the password of any user: only for pages to be
     read, since browsers then show it unasked, also when another site's page makes them ask.
 
-    Without any key a service on loopback is open to all programs of the machine. Not to web pages in its browsers: they
-    reach it under a name that their owner chose, which is refused.
+    Without any key a service on loopback is open to all programs of the machine, within ``open_scopes`` (empty where
+    there are keys). Not to web pages in its browsers: they reach it under a name that their owner chose, which is
+    refused. Nor to other machines behind a proxy on this one: what was ``forwarded`` is refused.
     """
-    if open_to_all:
+    if open_scopes:
+        if forwarded:
+            wanted = MAKE_A_KEY.format(scope=scope or "read")
+            raise ProblemError("forwarded", f"a service without keys answers no forwarded requests: {wanted}.")
         if host is not None and not _is_this_machine(host):
             raise ProblemError("foreign_host")
-        return ANYBODY
+        if scope is not None and scope not in open_scopes:
+            wanted = MAKE_A_KEY.format(scope=scope)
+            raise ProblemError("unauthenticated", f"this needs a key: {wanted}, or start the service with --open.")
+        return Caller(None, open_scopes)
     key = _shown(keys, authorization) or (_password(keys, authorization) if browser else None)
     if key is None:
         raise ProblemError("unauthenticated", headers=ASK_FOR_KEY if browser else None)

@@ -137,6 +137,20 @@ class SettleAnswer(Given):
     cost: Money
 
 
+class CorrectRequest(Strict):
+    """What was really spent under a key of the ledger."""
+
+    key: str = Field(min_length=1, max_length=400, description="The hold's key; for /v1/route the decision's id.")
+    cost: Amount = Field(description="What was really spent; it may be above what was held.")
+
+
+class CorrectAnswer(Given):
+    """What the ledger now says was spent under the key."""
+
+    key: str
+    cost: Money
+
+
 class ClassifyRequest(Strict):
     """A query to answer."""
 

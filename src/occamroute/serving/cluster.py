@@ -53,7 +53,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
     """The application for ``serve run occamroute.serving.cluster:build`` or a configuration file of Serve.
 
     ``arguments`` are the options of ``occamroute serve`` by name: profile, ledger, pool, budget, window, arrivals,
-    state, host, extractor, combine, queries, seed and replicas. ``host`` is that of Serve's ``http_options``.
+    state, host, extractor, combine, queries, seed, replicas and open. ``host`` is that of Serve's ``http_options``.
     """
     settings = settings_from(arguments).placed()
     _refuse_password(settings.ledger or "")
@@ -67,7 +67,7 @@ def checked(settings: Settings) -> Started:
         raise InvalidInputError(f"replicas must be 1 or more, got {settings.replicas}.")
     check_ledger(settings.ledger, settings.replicas)
     key_file = KeyFile(settings.state)
-    check_keys(key_file, settings.host)
+    check_keys(key_file, settings.host, open_to_admin=settings.open)
     profile, pool = settings.read()
     options = settings.options()
     if pool is not None:

@@ -48,7 +48,7 @@ PACKED = {
 def document_bytes(app: FastAPI) -> bytes:
     """The document as JSON, made again only when the service has changed."""
     service: Service = app.state.service
-    stamp = (service.router.snapshot.id, service.open)
+    stamp = (service.router.snapshot.id, service.open_scopes)
     known: tuple[Any, bytes] | None = getattr(app.state, "document", None)
     if known is None or known[0] != stamp:
         known = (stamp, json.dumps(document(app)).encode())
@@ -78,7 +78,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _say_security(operation: dict[str, Any], service: Service) -> None:
-    if "x-scope" in operation and not service.open:
+    if "x-scope" in operation and (operation["x-scope"] or "read") not in service.open_scopes:
         operation["security"] = [{SECURITY: []}]
     if "x-scope" in operation and operation["x-scope"] is None:
         operation["x-scope"] = "any"

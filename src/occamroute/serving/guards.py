@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from pydantic_core import from_json
@@ -21,6 +21,8 @@ __all__ = ["CALLER", "Guard", "Lean"]
 Lean: TypeAlias = Callable[[Service, Caller, bytes], Awaitable[bytes]]
 CALLER = "occamroute.caller"
 JSON = b"application/json"
+# Headers that proxies add, beside those that begin with ``x-forwarded``.
+OF_PROXIES = frozenset({b"forwarded", b"via", b"x-real-ip"})
 
 
 class Guard:
@@ -60,9 +62,11 @@ class Guard:
             elif name == b"origin":
                 origin = value
         if self._guarded:
+            open_scopes = service.open_scopes
             caller = admitted(
-                service.keys, self._scope, authorization, host, open_to_all=service.open, browser=self._browser
-            )
+                service.keys, self._scope, authorization, host, open_scopes=open_scopes, browser=self._browser,
+                forwarded=bool(open_scopes) and _was_forwarded(connection["headers"]),
+            )  # fmt: skip
             connection[CALLER] = caller
         if self._limit is None:
             await self._inner(connection, receive, send)
@@ -79,6 +83,10 @@ class Guard:
             await self._inner(connection, _again(body, receive), send)
         else:
             await _send(send, await self._lean(service, caller, body))
+
+
+def _was_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name in OF_PROXIES or name.startswith(b"x-forwarded") for name, _ in headers)
 
 
 def _is_json(kind: bytes | None, origin: bytes | None) -> bool:

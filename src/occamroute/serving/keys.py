@@ -137,10 +137,8 @@ class KeyFile:
 
     def _write(self, keys: list[Key]) -> None:
         content = {"format": FORMAT, "keys": [asdict(key) for key in keys]}
-        with whole_file(self.path) as temporary:
+        with whole_file(self.path, mode=0o600) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        with suppress(OSError):
-            self.path.chmod(0o600)
         self.refresh()
 
     def _stamp(self) -> tuple[int, int, int] | None:

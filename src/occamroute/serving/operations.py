@@ -51,7 +51,7 @@ class Operation:
     def codes(self) -> tuple[str, ...]:
         """Every problem that it may answer with."""
         always = ("internal", "overloaded") if self.guarded else ("internal",)
-        guards = ("unauthenticated", "forbidden", "foreign_host") if self.guarded else ()
+        guards = ("unauthenticated", "forbidden", "foreign_host", "forwarded") if self.guarded else ()
         return (*self.problems, *guards, *(WITH_BODY if self.takes is not None else ()), *always)
 
     def route(self, service: Service) -> APIRoute:

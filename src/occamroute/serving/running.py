@@ -55,12 +55,13 @@ class Options:
     keys: Path | None = None
     guide: Guide | None = None
     replicated: bool = False
+    open: bool = False
 
 
 def service_from(profile: Profile, pool: Pool | None, options: Options) -> Service:
     """The service, with its ledger and receipts in the state folder."""
     key_file = KeyFile(options.keys or options.state)
-    check_keys(key_file, options.host)
+    check_keys(key_file, options.host, open_to_admin=options.open)
     forms = None if pool is None else query_forms(options.queries, pool)
     router = Router(
         profile, budget=options.budget, window=options.window, arrivals=options.arrivals,
@@ -70,12 +71,15 @@ def service_from(profile: Profile, pool: Pool | None, options: Options) -> Servi
     answerer = None if pool is None else Answerer(router, pool)
     return Service(
         router, answerer=answerer, pool=pool, key_file=key_file, loopback=is_loopback(options.host),
-        limits=options.limits, replicated=options.replicated, **({} if forms is None else {"forms": forms}),
+        limits=options.limits, replicated=options.replicated, open_to_admin=options.open,
+        **({} if forms is None else {"forms": forms}),
     )  # fmt: skip
 
 
-def check_keys(key_file: KeyFile, host: str) -> None:
+def check_keys(key_file: KeyFile, host: str, *, open_to_admin: bool = False) -> None:
     """Refuses to be reached by others while nobody needs a key."""
+    if open_to_admin and not is_loopback(host):
+        raise InvalidInputError(f"--open is for this machine only, got the host {host!r:.60}: bind to 127.0.0.1.")
     if not is_loopback(host) and not len(key_file.keys):
         raise InvalidInputError(
             "a service that others reach needs a key: make one with "

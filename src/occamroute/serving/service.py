@@ -19,7 +19,7 @@ from occamroute.routing.decisions import Decision
 from occamroute.routing.router import Router
 from occamroute.serving.admission import Caller
 from occamroute.serving.deciding import Decider
-from occamroute.serving.keys import KeyFile, Keys
+from occamroute.serving.keys import SCOPES, KeyFile, Keys
 from occamroute.serving.limits import Limits
 from occamroute.serving.metrics import Metrics
 from occamroute.serving.problems import ProblemError
@@ -32,6 +32,7 @@ __all__ = ["Service"]
 
 Result = TypeVar("Result")
 
+NO_SCOPES: frozenset[str] = frozenset()
 # Threads that wait for the ledger or the receipts.
 WAITERS = 8
 # Seconds that the end waits for what is under way in threads.
@@ -45,6 +46,7 @@ class Service:
 
     ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it,
     ``replicated`` that others decide by the same rows and classifiers, which therefore stay as they are.
+    ``open_to_admin`` says that while there is no key, none is needed for admin operations either.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class Service:
         loopback: bool = True,
         limits: Limits | None = None,
         replicated: bool = False,
+        open_to_admin: bool = False,
     ) -> None:
         self.router, self.answerer, self.forms = router, answerer, forms
         self.classes = () if pool is None else pool.classes
         self.pool_names = () if pool is None else pool.names
         self.extracts = frozenset() if pool is None else {one.name for one in (*pool.classifiers, *pool.extractors)}
         self.key_file, self.loopback, self.replicated = key_file, loopback, replicated
+        self._scopes_without_keys = frozenset(SCOPES) if open_to_admin else frozenset(SCOPES) - {"admin"}
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.in_flight = 0
@@ -82,6 +86,11 @@ class Service:
     def open(self) -> bool:
         """Whether anybody on this machine may ask, since there is no key; one that goes opens nothing again."""
         return self.loopback and not self._had_keys and not len(self.keys)
+
+    @property
+    def open_scopes(self) -> frozenset[str]:
+        """The scopes that need no key now."""
+        return self._scopes_without_keys if self.open else NO_SCOPES
 
     def prepare(self) -> None:
         """Have kernels compiled, and the caps of clients in the ledger."""

@@ -41,6 +41,7 @@ class Settings:
     queries: str | None = None
     seed: int = 0
     replicas: int = 2
+    open: bool = False
 
     def options(self, **more: Any) -> Options:
         """The options of one service."""
@@ -55,6 +56,7 @@ class Settings:
             "combine": self.combine,
             "queries": None if self.queries is None else [form.strip() for form in self.queries.split(",")],
             "seed": self.seed,
+            "open": self.open,
         }
         return Options(**{**given, **more})
 

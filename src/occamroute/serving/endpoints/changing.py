@@ -1,4 +1,4 @@
-"""Changing: labelled rows and classifiers come and go while the service runs."""
+"""Changing: labelled rows and classifiers come and go while the service runs, and the ledger is corrected."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 
 from occamroute.errors import InvalidInputError, StorageError
+from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.routing.router import Router
 from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.admission import Caller
-from occamroute.serving.bodies import AddClassifierRequest, AddRowsRequest, Changed
+from occamroute.serving.bodies import (
+    AddClassifierRequest,
+    AddRowsRequest,
+    Changed,
+    CorrectAnswer,
+    CorrectRequest,
+    amount,
+    written,
+)
 from occamroute.serving.operations import Operation, Uses
 from occamroute.serving.parsing import parsed
 from occamroute.serving.problems import ProblemError
@@ -48,6 +57,13 @@ async def remove_classifier(service: Uses, name: Annotated[str, Path(min_length=
     """Ask a classifier no longer."""
     _check_changes(service)
     return await service.heavily(lambda: _changed(_fitting(lambda: service.router.remove_classifier(name))))
+
+
+async def correct(body: CorrectRequest, service: Uses) -> CorrectAnswer:
+    """Set what was spent under a key of the ledger."""
+    cost = amount_of(rounded_up(amount(body.cost)))
+    await service.wait(service.router.ledger.correct, body.key, cost)
+    return CorrectAnswer(key=body.key, cost=written(cost))
 
 
 def _check_changes(service: Service) -> None:
@@ -106,5 +122,10 @@ OPERATIONS = (
         "DELETE", "/v1/classifiers/{name}", "Ask a classifier no longer",
         endpoint=remove_classifier, gives=Changed, scope="admin", family="changing",
         problems=("unknown_name", "invalid_request", *PROBLEMS),
+    ),
+    Operation(
+        "POST", "/v1/correct", "Set what was spent under a key of the ledger",
+        endpoint=correct, takes=CorrectRequest, gives=CorrectAnswer, scope="admin", family="changing",
+        problems=("unknown_name", "ledger_unavailable"),
     ),
 )  # fmt: skip

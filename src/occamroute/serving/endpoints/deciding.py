@@ -60,7 +60,13 @@ def _quoted(name: str) -> str:
 async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
     """Say what a decision whose cost was held really cost."""
     decision = await call.service.owned(body.decision, call.caller)
-    cost = amount_of(rounded_up(amount(body.cost)))
+    cost, held = amount_of(rounded_up(amount(body.cost))), amount_of(rounded_up(decision.cost))
+    if cost > held:
+        raise ProblemError(
+            "above_hold",
+            f"the cost {written(cost)} is above the {written(held)} held for this decision: "
+            "settle at most that, or have an administrator correct it (POST /v1/correct).",
+        )
     try:
         await call.service.wait(call.service.router.settle, decision, cost)
     except UnknownNameError:
@@ -82,7 +88,7 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/settle", "Say what a held decision really cost",
         endpoint=settle, takes=SettleRequest, gives=SettleAnswer, scope="route",
-        problems=("unknown_decision", "ledger_unavailable", "storage_unavailable"),
+        problems=("unknown_decision", "above_hold", "ledger_unavailable", "storage_unavailable"),
     ),
     Operation(
         "POST", "/v1/plan", "Decide about many queries within one budget",
