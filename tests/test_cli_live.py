@@ -197,9 +197,9 @@ def test_a_budget_that_was_too_small_can_be_raised(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ("wide", "'x' must give probabilities of shape (80, 2), got (80, 3)"),
-        ("short", "'x' must give probabilities of shape (80, 2), got (79, 2)"),
-        ("nan", "'x' failed on every query: probabilities that are NaN, infinite, negative or all zero"),
+        ("wide", "'x' must give probabilities of shape (16, 2), got (16, 3)"),
+        ("short", "'x' must give probabilities of shape (16, 2), got (15, 2)"),
+        ("nan", "'x' gives no answers: probabilities that are NaN, infinite, negative or all zero"),
         ("raising", "'x' gives no answers: RuntimeError: out of order"),
         ("leaving", "'x' gives no answers: SystemExit: 0"),
     ],
@@ -210,6 +210,27 @@ def test_a_classifier_that_never_answers(function: str, sentence: str, folder: P
     before = names(folder)
     refused(run("profile", "bad.toml", "train.csv", "--out", "bad.parquet", cwd=folder), sentence)
     assert names(folder) == before | {"bad.parquet.journal"}
+
+
+def test_a_run_without_answers_is_an_error(folder: Path) -> None:
+    """Exit code 2 and one sentence that says whose fault it is; no file of empty answers is written."""
+    (folder / "rules.py").write_text(MODULE + "\nfair = good = raising\n")
+    words = (
+        "classify",
+        "pool.toml",
+        "profile.parquet",
+        "new.csv",
+        "--label",
+        "label",
+        "--budget",
+        60,
+        "--out",
+        "no.csv",
+    )
+    done = run(*words, cwd=folder)
+    refused(done, "none of the 40 queries was answered")
+    assert "RuntimeError: out of order" in done.stderr
+    assert not (folder / "no.csv").exists()
 
 
 def test_classifiers_that_sometimes_answer(folder: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_profile_holds_what_was_seen() -> None:
     assert profile.classes == CLASSES
     assert profile.ids[3] == "q3"
     assert profile.made_from["costs"]["rules"]["kind"] == "typed"
-    assert profile.made_from["costs"]["rules"]["calls"] == 1
+    assert profile.made_from["costs"]["rules"]["calls"] == 2  # a small one first
     assert profile.made_from["failures"] == {}
     np.testing.assert_allclose((profile.probabilities or {})["picky"][0], [0.2, 0.8], atol=1e-6)
 
@@ -104,7 +104,7 @@ def test_a_profile_goes_on(tmp_path: Path) -> None:
         pass
 
     def progress(done: int, total: int) -> None:
-        if done > 130:
+        if done > 20:
             raise Death
 
     picky = Picky()
@@ -140,7 +140,7 @@ def test_classifiers_that_cannot_be_profiled() -> None:
 
     cases = [
         (Wrong(), r"'picky' gives no answers: 'picky' must give probabilities of shape \(16, 2\), got \(16, 3\)"),
-        (Nothing(), "'picky' failed on every query: probabilities that are NaN"),
+        (Nothing(), "'picky' gives no answers: probabilities that are NaN"),
         (Picky(*range(60)), "'picky' gives no answers: ValueError: cannot read"),
     ]
     for classifier, sentence in cases:
@@ -201,7 +201,7 @@ def test_what_failed_is_tried_again(tmp_path: Path) -> None:
             return np.full_like(table, np.nan) if self.broken else table
 
     picky = Mended()
-    with pytest.raises(oc.OccamError, match="failed on every query"):
+    with pytest.raises(oc.OccamError, match="'picky' gives no answers: probabilities that are NaN"):
         oc.profile(pool_of(picky), QUERIES, LABELS, journal=tmp_path / "j")
     picky.broken = False
     profile = oc.profile(pool_of(picky), QUERIES, LABELS, journal=tmp_path / "j")

@@ -13,6 +13,7 @@ to a worker process and back::
     ├── BudgetExceededError (RuntimeError)  a reservation does not fit under a ledger's cap
     ├── LedgerError (RuntimeError)          a ledger cannot be reached or written: nothing may be spent
     ├── RepeatedKeyError (RuntimeError)     a request of this key is under way or was paid
+    ├── NoAnswersError (RuntimeError)       a run ended without a single answer
     ├── JournalError (ValueError)           a journal is of another run, or another process is writing it
     ├── CallError (RuntimeError)            a classifier gave no answer
     │   ├── CallRefusedError                and nothing was charged: asking again later may help
@@ -23,6 +24,8 @@ to a worker process and back::
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 __all__ = [
     "BudgetExceededError",
@@ -36,6 +39,7 @@ __all__ = [
     "JournalError",
     "LedgerError",
     "MissingExtraError",
+    "NoAnswersError",
     "OccamError",
     "RepeatedKeyError",
     "SolverError",
@@ -157,6 +161,28 @@ class RepeatedKeyError(OccamError, RuntimeError):
         known = {"held": "is under way elsewhere", "released": "was tried too often, in vain"}
         what = known.get(state, "was paid before, or may have been, and its answer is not kept here")
         return f"a request under the key {key!r} {what}: nothing was spent now. Use another key to pay again."
+
+
+class NoAnswersError(OccamError, RuntimeError):
+    """A run ended without a single answer.
+
+    ``args`` holds the number of queries, what was spent (a text, exactly), and why by query number.
+    """
+
+    def __str__(self) -> str:
+        queries, _, failures = self.args
+        reason = str(next(iter(failures.values()), "no reason is known")).rstrip(".")
+        return f"none of the {queries} queries was answered, and {float(self.spent):.6g} was spent: {reason}."
+
+    @property
+    def spent(self) -> Fraction:
+        """What was charged, or may have been."""
+        return Fraction(self.args[1])
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Why there is no answer, by query number."""
+        return dict(self.args[2])
 
 
 class JournalError(OccamError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._money import exact, from_text, money
-from occamroute.errors import InvalidInputError, JournalError
+from occamroute.errors import InvalidInputError, JournalError, NoAnswersError
 from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
 from occamroute.execution.questions import FolderQuestions, Questions, questions_of
@@ -104,6 +104,8 @@ def bought_in_blocks(
         if number == 0:
             made_from = _first(folder, errand)
     made = _summed_up(errand, receipts, budget, pool, made_from)
+    if made.failures == len(made):
+        raise NoAnswersError(len(made), str(made.exact_spent), made.block(0).failures)
     folder.finish(made.about())
     _tidy(folder)
     return made

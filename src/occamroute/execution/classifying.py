@@ -16,7 +16,7 @@ from occamroute.execution.block_classifying import classify_in_blocks
 from occamroute.execution.block_runs import execute_in_blocks
 from occamroute.execution.buying import budget_of, buy, buy_plan, open_for, within
 from occamroute.execution.questions import in_folder
-from occamroute.execution.runs import Run
+from occamroute.execution.runs import Run, with_answers
 from occamroute.execution.shops import Looked, Shop, Stages, look, open_shop
 from occamroute.execution.stored_runs import StoredRun
 from occamroute.execution.tariffs import Tariff
@@ -105,7 +105,7 @@ def classify(
             )
             plan = _planned(shop, planner, looked)
             shop.buyer.journal.keep(PLAN, to_bytes(plan))
-        return buy(shop, plan, looked, profile)
+        return with_answers(buy(shop, plan, looked, profile))
     finally:
         shop.buyer.close()
 
@@ -162,7 +162,7 @@ def execute(
         stages=progress,
     )  # fmt: skip
     try:
-        return buy_plan(shop, plan, looked, features)
+        return with_answers(buy_plan(shop, plan, looked, features))
     finally:
         shop.buyer.close()
 

@@ -17,10 +17,11 @@ from occamroute._money import Amount, from_text
 from occamroute.charts.cards import card
 from occamroute.charts.pictures import usage_chart
 from occamroute.charts.words import brief, percent
+from occamroute.errors import NoAnswersError
 from occamroute.planning.plans import Plan
 from occamroute.storage import Parts
 
-__all__ = ["Run", "promised_interval"]
+__all__ = ["Run", "promised_interval", "with_answers"]
 
 
 def promised_interval(made_from: Mapping[str, Any], expected: float) -> tuple[float, float] | None:
@@ -155,3 +156,10 @@ class Run:
             exact_spent=Fraction(about["spent"]),
             made_from=dict(about["made_from"]),
         )
+
+
+def with_answers(run: Run) -> Run:
+    """The run; ``NoAnswersError`` where not a single query has an answer."""
+    if len(run.failures) == len(run):
+        raise NoAnswersError(len(run), str(run.exact_spent), run.failures)
+    return run

@@ -5,10 +5,12 @@ One thread decides: it alone touches the purse, the journal and the shelf. Other
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -16,21 +18,20 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import IntArray
-from occamroute.errors import CallLostError, UnavailableError
+from occamroute.errors import CallLostError, JournalError, LedgerError, UnavailableError
 from occamroute.purchasing.call_names import CallNames
 from occamroute.purchasing.interrupts import held_back
 from occamroute.purchasing.journal import Journal, Sent
-from occamroute.purchasing.lanes import Batch, Lane, Workers, pause
+from occamroute.purchasing.lanes import FIRST_QUERIES, Batch, Lane, Workers, pause
 from occamroute.purchasing.purse import Purse
 from occamroute.purchasing.shelf import Shelf
 from occamroute.purchasing.sources import BATCH, Outcome, Source
 
 __all__ = ["Bought", "Buyer", "Reserve"]
 
+LOG = logging.getLogger("occamroute")
 # The most that a call for these queries can cost.
 Reserve = Callable[[str, IntArray], Fraction]
-# Queries in the first call of a source that is paid by the second.
-FEW = 16
 # Seconds that an interrupted run waits for calls under way.
 DRAIN_SECONDS = 10.0
 LOCAL = "here"
@@ -81,13 +82,14 @@ class Buyer:
                 if outcome.source in sources or not strict:  # of others nothing is wanted any more
                     self.shelf.put(outcome)
             self.purse.spent += sum(journal.spending(), Fraction(0))
+            self.purse.outstanding.update(journal.outstanding())
         # What calls without an answer cost since this buyer began, by source.
         self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
         self._workers = Workers()
         # Where money is short, calls that are paid by the second begin with few queries, and failures are final.
         self._careful = careful
-        self._first = FEW if careful else BATCH
+        self._first = FIRST_QUERIES if careful else BATCH
         if not careful:
             for stock in self.shelf.stocks.values():
                 stock.failures.clear()
@@ -100,6 +102,7 @@ class Buyer:
         self._calls: dict[int, tuple[Lane, list[Batch], Fraction]] = {}
         self._made: set[int] = set()
         self._strict = strict
+        self._settling = True
         self._names = CallNames(journal, counted=strict and purse.ledger is not None)
 
     def on_progress(self, progress: Callable[[int], None]) -> None:
@@ -109,14 +112,17 @@ class Buyer:
     def close(self) -> None:
         """Let go of threads and journal."""
         self._workers.close()
+        with suppress(JournalError):  # a settlement that is made again changes nothing
+            self.journal.settled(self.purse.settled)
         self.journal.close()
 
     def recover(self) -> None:
         """Make calls again that an earlier process did not see the end of, where that is charged once.
 
         Others stay counted at their worst case. With ``strict`` their queries are not asked again of that source,
-        unless it is paid by the second, when only time was lost.
+        unless it is paid by the second, when only time was lost. What the ledger was not told is settled first.
         """
+        self.purse.settle_outstanding()
         for call, name, rows, reserved in self.journal.unended():
             source = self.sources.get(name)
             if source is None:
@@ -131,6 +137,7 @@ class Buyer:
                 listen()
                 self._collect([], Bought())
         self._progress = progress
+        self._settle_up()
 
     def _make_again(self, call: int, source: Source, rows: IntArray, reserved: Fraction) -> None:
         """Make a call under the number, and with the hold, that it had."""
@@ -152,18 +159,28 @@ class Buyer:
             if name in self._down:
                 bought.unasked[name] = missing
                 continue
-            most, speed = self._pace.get(name, (self._first, None))
-            lane = Lane(self.sources[name], name in self._proved, most if self.sources[name].timed else None, speed)
-            lane.add(missing)
-            lanes.append(lane)
+            lanes.append(self._lane(name, missing))
         with held_back() as listen:
             try:
                 self._work(lanes, bought, listen)
+                self._settle_up()
             except BaseException:  # Ctrl-C, or whatever the caller's progress raises
                 self._drain(bought)
                 raise
         self._close_round(wanted, lanes, bought)
         return bought
+
+    def _lane(self, name: str, rows: IntArray) -> Lane:
+        """The calls of a source for these queries; what the journal holds of it counts as if it had come just now."""
+        source, stock = self.sources[name], self.shelf[name]
+        most, speed = self._pace.get(name, (self._first, None))
+        proved = name in self._proved or bool(stock.there.any())
+        lane = Lane(source, proved, most if source.timed else None, speed)
+        lane.add(rows)
+        paid = [reason for row, reason in stock.failures.items() if stock.costs[row] > 0.0]
+        if paid:
+            lane.count_unusable(len(paid), paid[0])
+        return lane
 
     def _work(self, lanes: list[Lane], bought: Bought, listen: Callable[[], None]) -> None:
         while any(lane.waiting or lane.later for lane in lanes if lane.dead is None) or self._calls:
@@ -185,10 +202,27 @@ class Buyer:
             lane, batches, _ = self._calls.pop(call)
             rows = np.concatenate([batch.rows for batch in batches])
             self.purse.settle(call, Fraction(0), rows if lane.source.classes else rows[:0])
-        self.journal.ended([(call, Fraction(0), []) for call in unmade])
+        # A ledger that cannot be reached takes seconds to say so: answers under way are collected and written first.
+        self._settling = False
+        self.journal.ended([(call, Fraction(0), []) for call in unmade], self.purse.outstanding)
         until = time.monotonic() + DRAIN_SECONDS
         while self._calls and time.monotonic() < until:
             self._collect([], bought)
+        with suppress(Exception):  # what stopped the run is raised; what is outstanding is in the journal
+            self.purse.settle_outstanding()
+
+    def _settle_up(self) -> None:
+        """Settle what is outstanding before answers are used.
+
+        With a journal on the disk an error is raised: the same run makes the settlement when it goes on. Without one,
+        answers that were paid for would be lost, and so the ledger counts the hold in full when its lease is over.
+        """
+        try:
+            self.purse.settle_outstanding()
+        except LedgerError as error:
+            if self.journal.durable:
+                raise
+            LOG.warning("%d holds were not settled, and count in full: %s", len(self.purse.outstanding), error)
 
     def _close_round(self, wanted: Mapping[str, IntArray], lanes: list[Lane], bought: Bought) -> None:
         for lane in lanes:
@@ -208,6 +242,7 @@ class Buyer:
     def _dispatch(self, lanes: list[Lane], now: float) -> bool:
         """Begin every call that has a place and fits the purse; whether any began."""
         begun: list[Sent] = []
+        self.purse.settle_outstanding()  # nothing more is bought while the ledger cannot be reached
         for lane in lanes:
             lane.wake(now)
             while lane.ready(now):
@@ -271,8 +306,9 @@ class Buyer:
     def _task(self, call: int, source: Source, batches: list[Batch]) -> Callable[[], tuple[int, list[Outcome]]]:
         def task() -> tuple[int, list[Outcome]]:
             outcomes = []
-            if source.timed and source.name not in self._warm:
-                # Loading and compiling are no part of what a call takes: one that is not counted goes before.
+            if source.timed and not source.remote and source.name not in self._warm:
+                # Loading and compiling are no part of what a call takes: one that is not counted goes before. Not
+                # where somebody else bills the seconds: every call is then held and settled.
                 self._warm.add(source.name)
                 source.call(self.queries, batches[0].rows[: self._first])
             for batch in batches:
@@ -316,8 +352,12 @@ class Buyer:
             lane.waiting.extendleft(reversed(batches[len(known) :]))
             records.append((call, charged, [outcome for outcome, _ in taken]))
             finished += [outcome.rows.size for outcome, final in taken if final]
-        # On the disk before anything follows from it.
-        self.journal.ended(records)
+        # On the disk before anything follows from it, and before the ledger is told: an answer that was paid for must
+        # not depend on whether the ledger can be reached.
+        self.journal.ended(records, self.purse.outstanding)
+        if self._settling:
+            with suppress(LedgerError):  # tried again before anything more is bought
+                self.purse.settle_outstanding()
         for answers in finished:
             self._progress(answers)
 

@@ -13,7 +13,7 @@ from occamroute._arrays import IntArray
 from occamroute.errors import StorageError
 from occamroute.purchasing.journal import Journal
 
-__all__ = ["CallNames", "lasting_name"]
+__all__ = ["CallNames", "idempotency_key", "lasting_name"]
 
 
 class CallNames:
@@ -30,7 +30,7 @@ class CallNames:
 
     def key(self, source: str, rows: IntArray) -> str:
         """What a source is told that the call for these queries is called."""
-        return f"{self._run}-{_digest(source, rows)}"
+        return idempotency_key(self._run, source, rows)
 
     def following(self, source: str, rows: IntArray) -> str:
         """What a ledger is told the next call for these queries is called, "" where nobody counts."""
@@ -50,6 +50,11 @@ class CallNames:
         if not self._counted:
             return ""
         return f"{_digest(source, rows)}/{self._times.get((source, rows.tobytes()), 0) + step}"
+
+
+def idempotency_key(run: str, source: str, rows: IntArray) -> str:
+    """The key of every attempt to have a source answer these queries of a run or request."""
+    return f"{run}-{_digest(source, rows)}"
 
 
 def lasting_name(place: Path) -> str:

@@ -11,10 +11,12 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy.typing as npt
 
 from occamroute._arrays import IntArray
 from occamroute.errors import CallError, JournalError
+from occamroute.ledger import Hold
 from occamroute.purchasing.sources import Outcome
 
 __all__ = ["Journal", "Sent", "waited_for"]
@@ -40,8 +43,16 @@ CREATE TABLE outcomes (
 );
 """
 
+# Holds of a ledger whose calls have ended: written with the outcomes, removed once the ledger has settled them.
+SETTLEMENTS = """
+CREATE TABLE IF NOT EXISTS settlements (
+    hold TEXT PRIMARY KEY, held TEXT NOT NULL, charged TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+
 COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
 
+UNUSED = "SELECT NOT EXISTS (SELECT 1 FROM calls) AND NOT EXISTS (SELECT 1 FROM settlements)"
 BUSY = "another process is writing it"
 # Seconds to wait for a process that writes a journal, and between looks.
 PATIENCE, GLANCE = 3600.0, 0.2
@@ -97,7 +108,7 @@ class Journal:
         tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         wanted = {"format": str(FORMAT), **about}
         if not tables:
-            base.executescript("BEGIN EXCLUSIVE;" + SCHEMA)
+            base.executescript("BEGIN EXCLUSIVE;" + SCHEMA + SETTLEMENTS)
             base.executemany("INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run}.items())
             base.execute("COMMIT")
             return
@@ -112,7 +123,13 @@ class Journal:
                     "name another journal, or remove this one to begin anew",
                 )
         self.run = found["run"]
+        base.executescript(SETTLEMENTS)  # journals of earlier versions have no such table
         self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is on the disk."""
+        return self._base is not None
 
     @property
     def _open(self) -> sqlite3.Connection:
@@ -133,17 +150,39 @@ class Journal:
         with self._transaction() as base:
             base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", rows)
 
-    def ended(self, calls: Iterable[tuple[int, Fraction, list[Outcome]]]) -> None:
-        """Write down what calls came to, and what they were charged in all."""
+    def ended(
+        self,
+        calls: Iterable[tuple[int, Fraction, list[Outcome]]],
+        outstanding: Mapping[str, tuple[Hold, Fraction]] = MappingProxyType({}),
+    ) -> None:
+        """Write down what calls came to, what they were charged in all, and what a ledger must still be told."""
         if self._base is None:
             return
         with self._transaction() as base:
+            base.executemany(
+                "INSERT OR REPLACE INTO settlements VALUES (?, ?, ?)",
+                [(key, str(hold.amount), str(charged)) for key, (hold, charged) in outstanding.items()],
+            )
             for call, charged, outcomes in calls:
                 base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
                 base.executemany(
                     f"INSERT INTO outcomes (call, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})",  # noqa: S608
                     [(call, *_record(outcome)) for outcome in outcomes],
                 )
+
+    def settled(self, holds: Sequence[str]) -> None:
+        """Forget settlements that the ledger has made."""
+        if self._base is None or not holds:
+            return
+        with self._transaction() as base:
+            base.executemany("DELETE FROM settlements WHERE hold = ?", [(hold,) for hold in holds])
+
+    def outstanding(self) -> dict[str, tuple[Hold, Fraction]]:
+        """Holds that a ledger may not have settled yet, by their keys, and what was charged."""
+        if self._base is None:
+            return {}
+        rows = self._base.execute("SELECT hold, held, charged FROM settlements ORDER BY hold")
+        return {key: (Hold(key, Decimal(held)), Fraction(charged)) for key, held, charged in rows}
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep a file with the run, once."""
@@ -241,11 +280,7 @@ class Journal:
             return
         unused = False
         with suppress(sqlite3.Error):
-            unused = (
-                self._mine
-                and not self._waited_for
-                and self._base.execute("SELECT count(*) FROM calls").fetchone() == (0,)
-            )
+            unused = self._mine and not self._waited_for and self._base.execute(UNUSED).fetchone() == (1,)
         self._base.close()
         self._base = None
         if unused and self._path is not None:

@@ -18,7 +18,7 @@ from occamroute._arrays import IntArray
 from occamroute.errors import CallError, CallRefusedError
 from occamroute.purchasing.sources import Outcome, Source
 
-__all__ = ["Batch", "Lane", "Workers"]
+__all__ = ["FIRST_QUERIES", "Batch", "Lane", "Workers"]
 
 # Work that computes here is written down a few times a second: no oftener, to cost nothing, and no more rarely, so
 # that little is lost when the process dies.
@@ -32,6 +32,8 @@ FAILURES_IN_A_ROW = 5
 FAILURES_AT_FIRST = 2
 TRIES_AT_FIRST = 2
 LONGEST_PAUSE = 60.0
+# Queries in the first calls of a source that has not answered yet, and how many paid ones without an answer stop it.
+FIRST_QUERIES = 16
 # So many times as often is a call tried again that a source which works turned away free of charge.
 WHEN_TURNED_AWAY = 3
 
@@ -58,6 +60,7 @@ class Lane:
     dead: str | None = None
     paused_until: float = 0.0
     failed_in_a_row: int = 0
+    unusable: int = 0  # queries that were paid for, before the first answer, and got none
     _numbers: int = 0
 
     def add(self, rows: IntArray) -> None:
@@ -96,10 +99,11 @@ class Lane:
 
     def next_call(self) -> list[Batch]:
         """The batches of the next call: one, or some that take a moment together where the source computes here."""
-        first = self.waiting[0]
-        if self.most is not None and first.rows.size > self.most:
-            self.waiting[0] = Batch(first.rows[self.most :], first.tries)
-            return [Batch(first.rows[: self.most], first.tries)]
+        first, size = self.waiting[0], self.waiting[0].rows.size
+        limit = min(self.most or size, size if self.proved else FIRST_QUERIES)
+        if size > limit:
+            self.waiting[0] = Batch(first.rows[limit:], first.tries)
+            return [Batch(first.rows[:limit], first.tries)]
         most = 1
         if not self.source.remote and self.seconds_a_query is not None:
             seconds = max(self.seconds_a_query * self.source.batch_size, 1e-6)
@@ -118,6 +122,12 @@ class Lane:
         self.failed_in_a_row += 1
         allowed = FAILURES_IN_A_ROW if self.proved else FAILURES_AT_FIRST
         if self.failed_in_a_row >= allowed and (self.source.remote or not self.proved):
+            self.stop(reason)
+
+    def count_unusable(self, queries: int, reason: str) -> None:
+        """Count queries that were paid for in vain; enough of them before the first answer stop the source."""
+        self.unusable += queries
+        if not self.proved and self.unusable >= FIRST_QUERIES:
             self.stop(reason)
 
     def look_for_the_culprit(self, batch: Batch) -> None:
@@ -151,8 +161,11 @@ class Lane:
         return seconds
 
     def learn(self, outcome: Outcome) -> None:
-        """Remember how fast it is and that it works."""
-        self.proved, self.failed_in_a_row = True, 0
+        """Remember how fast it is, and whether it works: a paid reply without any answer does not show that."""
+        if outcome.answered.size:
+            self.proved, self.failed_in_a_row = True, 0
+        elif outcome.charged:
+            self.count_unusable(outcome.rows.size, next(iter(outcome.failures.values())))
         if self.most is not None:
             self.most = 2 * self.most if self.most < self.source.batch_size else None
         latest = outcome.seconds / max(1, outcome.rows.size)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from occamroute._arrays import IntArray
 from occamroute._money import rounded_up
-from occamroute.errors import BudgetExceededError
+from occamroute.errors import BudgetExceededError, LedgerError, UnknownNameError
+from occamroute.ledger import Hold
 
 __all__ = ["Purse"]
 
@@ -23,7 +25,8 @@ class Purse:
 
     ``spent + held + kept`` never passes the cap by a new hold. ``floors`` (n,), in whole units of ``unit``, is what
     each query that is still open must keep for its cheapest answer, so that no dear call takes the last query's
-    money. An outside ``ledger`` must agree to every hold too.
+    money. An outside ``ledger`` must agree to every hold too. ``outstanding`` are the ledger's holds of calls that have
+    ended, by their keys, with what was charged: they are settled only after the journal was written.
     """
 
     cap: Fraction | None
@@ -34,6 +37,9 @@ class Purse:
     unit: Fraction = Fraction(1)
     ledger: Any = None
     run: str = ""
+    outstanding: dict[str, tuple[Hold, Fraction]] = field(default_factory=dict)
+    # Keys of holds that were settled and that the journal still lists.
+    settled: list[str] = field(default_factory=list)
     # A process that died between a ledger's hold and the journal's entry may have used the next call's number.
     _process: str = field(default_factory=lambda: uuid.uuid4().hex[:8], repr=False)
     _holds: dict[int, tuple[Fraction, Any]] = field(default_factory=dict, repr=False)
@@ -80,7 +86,12 @@ class Purse:
             if lease.state != "released" and lease.amount >= wanted:
                 return lease
         key = f"{self.run}/{self._process}/{call}"
-        return self.ledger.reserve(wanted, key=key, lease_seconds=LEASE_SECONDS)
+        try:
+            return self.ledger.reserve(wanted, key=key, lease_seconds=LEASE_SECONDS)
+        except LedgerError:
+            # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
+            self.outstanding[key] = Hold(key, wanted), Fraction(0)
+            raise
 
     def is_anothers(self, call: int) -> bool:
         """Whether somebody else had the ledger hold money for this very call before."""
@@ -94,15 +105,29 @@ class Purse:
         self.spent += amount
 
     def settle(self, call: int, charged: Fraction, unanswered: IntArray) -> None:
-        """Turn a hold into what was really charged; queries without an answer keep their floor again."""
+        """Turn a hold into what was really charged; queries without an answer keep their floor again.
+
+        The ledger hears of it in ``settle_outstanding``.
+        """
         amount, lease = self._holds.pop(call)
         self.held -= amount
         self.spent += charged
         self.kept += self._floor(unanswered)
-        if lease is not None and charged:
-            self.ledger.settle(lease, rounded_up(charged))
-        elif lease is not None:
-            self.ledger.release(lease)
+        if lease is not None:
+            self.outstanding[lease.key] = lease, charged
+
+    def settle_outstanding(self) -> None:
+        """Settle with the ledger what is outstanding; what fails stays outstanding, and its error is raised."""
+        if self.ledger is None:
+            return
+        for key, (hold, charged) in list(self.outstanding.items()):
+            with suppress(UnknownNameError):  # the hold was never made
+                if charged:
+                    self.ledger.settle(hold, rounded_up(charged))
+                else:
+                    self.ledger.release(hold)
+            del self.outstanding[key]
+            self.settled.append(key)
 
     def _floor(self, rows: IntArray) -> Fraction:
         return Fraction(0) if self.floors is None else int(self.floors[rows].sum()) * self.unit

@@ -57,7 +57,7 @@ def checked_queries(queries: Any) -> Any:
             raise InvalidInputError(f"queries must not be empty, got shape {queries.shape}.")
         return queries
     if hasattr(queries, "to_numpy"):  # a data frame or a column of one
-        return checked_queries(queries.to_numpy())
+        return checked_queries(_array_of(queries))
     try:
         listed: Sequence[Any] = queries if isinstance(queries, list | tuple) else list(queries)
     except TypeError:
@@ -65,6 +65,18 @@ def checked_queries(queries: Any) -> Any:
     if not listed:
         raise InvalidInputError("queries must not be empty.")
     return listed
+
+
+def _array_of(frame: Any) -> Any:
+    """A column, or a table of numbers, as an array; the rows of any other table are not queries."""
+    array = np.asarray(frame.to_numpy())
+    if array.ndim > 1 and array.dtype.kind not in "biufc":
+        columns = ", ".join(repr(str(name)) for name in list(getattr(frame, "columns", ()))[:8])
+        raise InvalidInputError(
+            f"queries must be one column, or a table of numbers only, got a {type(frame).__name__} with the columns "
+            f"{columns}: give the column that holds the queries."
+        )
+    return array
 
 
 def query_ids_of(ids: Iterable[Any] | None, queries: Any) -> tuple[str, ...]:

@@ -19,12 +19,13 @@ from occamroute.errors import (
     OccamError,
     UnavailableError,
 )
+from occamroute.purchasing.call_names import idempotency_key
 from occamroute.purchasing.lanes import pause
 from occamroute.purchasing.sources import Source
 from occamroute.routing.breakers import Breakers
 from occamroute.routing.crews import Crew, Places
 from occamroute.routing.decisions import decision_id
-from occamroute.routing.errands import Call, Desk, Ended, Errand, kept_words
+from occamroute.routing.errands import FIRST, Call, Desk, Ended, Errand, kept_words
 
 __all__ = ["Asker", "Request"]
 
@@ -112,9 +113,10 @@ class Asker:
         """
         source, others = self.sources[name], tuple(self.sources[other] for other in after)
         tries = min(self._attempts, source.retries + 1)
+        call_key = idempotency_key(request.id, name, FIRST)
         for number in range(1, tries + 1):
             key = request.next_key()
-            errand = Errand(source, request.queries, request.client, key, may_spend, number == tries, others)
+            errand = Errand(source, request.queries, request.client, key, call_key, may_spend, number == tries, others)
             ended = await self._made(request, errand)
             if ended is None or ended.error is None:
                 return ended

@@ -30,7 +30,7 @@ from occamroute.purchasing.sources import Outcome, Source
 from occamroute.routing.breakers import Breakers
 from occamroute.routing.wallets import Wallet
 
-__all__ = ["Call", "Desk", "Ended", "Errand", "Word", "kept_words", "summed"]
+__all__ = ["FIRST", "Call", "Desk", "Ended", "Errand", "Word", "kept_words", "summed"]
 
 Word: TypeAlias = Literal["answered", "useless", "refused", "lost", "unavailable", "abandoned"]
 
@@ -76,12 +76,14 @@ class Errand:
 
     ``may_spend`` is asked just before money is held; ``last`` says that there is no other try if it is turned away.
     What is bought is of use only with a call of one of those ``after`` it: money for the cheapest is held along.
+    ``key`` is the hold's. ``call_key`` is the idempotency key sent to the classifier, the same for every attempt.
     """
 
     source: Source
     queries: Any
     client: str | None
     key: str
+    call_key: str = ""
     may_spend: Callable[[], bool] = lambda: True
     last: bool = True
     after: tuple[Source, ...] = ()
@@ -128,7 +130,7 @@ class Desk:
             self._breakers.left(source.name, began)
             self._wallet.release(hold)
             raise UnavailableError(f"{source.name!r} was not called: the ledger answered too late")
-        outcome = self._outcome(source, errand.queries)
+        outcome = self._outcome(source, errand.queries, errand.call_key)
         self._report(errand, outcome)
         return self._settled(outcome, hold, errand.held)
 
@@ -159,12 +161,12 @@ class Desk:
         usual = TIMES * exact(self._mean_cost(source.name))
         return max(usual, TIMES_SEEN * self._latest_cost.get(source.name, Fraction(0)))
 
-    def _outcome(self, source: Source, queries: Any) -> Outcome:
+    def _outcome(self, source: Source, queries: Any, key: str) -> Outcome:
         if source.timed and not source.remote and source.name not in self._warm:
             # Loading and compiling are no part of what a call takes: one that is not counted goes before.
             self._warm.add(source.name)
             source.call(queries, FIRST)
-        outcome = source.call(queries, FIRST)
+        outcome = source.call(queries, FIRST, key)
         if source.timed and outcome.charged is not None:
             self._latest_cost[source.name] = outcome.charged
         return outcome

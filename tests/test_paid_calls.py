@@ -1,0 +1,275 @@
+"""Paid calls: no answer that was paid for is lost or bought again, and no call is made that is not accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from servers import billing_server
+
+import occamroute as oc
+from occamroute.adapters.openai import ChatClassifier
+from occamroute.routing.answering import Answerer
+
+CLASSES = ("a", "b", "c")
+
+
+class Model:
+    """A local classifier that counts the queries it was asked for; the second column of a query is its true class."""
+
+    def __init__(self, name: str, cost: Any, batch_size: int = 8) -> None:
+        self.name, self.cost, self.batch_size = name, cost, batch_size
+        self.seen: Counter[int] = Counter()
+        self.calls = 0
+
+    def predict_proba(self, queries: Any) -> Any:
+        self.calls += 1
+        self.seen.update(queries[:, 0].astype(int).tolist())
+        return 0.05 + 0.85 * np.eye(3)[queries[:, 1].astype(int)]
+
+
+class Service(Model):
+    """The same behind a network: called side by side."""
+
+    concurrency = 2
+
+    def __init__(self, name: str, cost: Any, batch_size: int = 8) -> None:
+        super().__init__(name, cost, batch_size)
+        self.lock = threading.Lock()
+
+    def answer(self, queries: Any, timeout: float | None = None) -> Any:
+        with self.lock:
+            return self.predict_proba(queries)
+
+
+def queries_of(rows: int, seed: int = 0) -> np.ndarray:
+    return np.column_stack([np.arange(rows), np.random.default_rng(seed).integers(0, 3, rows)]).astype(float)
+
+
+def bill(models: tuple[Model, ...]) -> Fraction:
+    return sum((sum(model.seen.values()) * Fraction(str(model.cost)) for model in models), Fraction(0))
+
+
+def profile_of(*models: Any) -> oc.Profile:
+    """A profile of two classifiers, the second one better and more expensive."""
+    random = np.random.default_rng(0)
+    success = (random.random((60, 2)) < (0.6, 0.9)).astype(float)
+    costs = [1.0 if isinstance(model.cost, oc.Measured) else model.cost for model in models]
+    return oc.Profile(
+        names=[model.name for model in models], costs=costs, features=random.random((60, 2)), success=success
+    )
+
+
+# The ledger
+
+
+class UnreliableLedger:
+    """A ledger whose calls fail from the k-th on, or only the k-th, before or after they had their effect."""
+
+    def __init__(self, ledger: Any, at: int, *, once: bool, done: bool) -> None:
+        self.inner, self.at, self.once, self.done, self.calls = ledger, at, once, done, 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            self.calls += 1
+            broken = self.calls == self.at or (self.calls > self.at and not self.once)
+            result = getattr(self.inner, name)(*given, **options) if self.done or not broken else None
+            if broken:
+                raise oc.LedgerError("far away", "the connection is lost")
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("once", [False, True], ids=["from then on", "once"])
+def test_a_ledger_that_fails_loses_no_paid_answer(tmp_path: Path, once: bool, done: bool) -> None:
+    """The ledger fails at each of its calls in turn; the resumed run buys nothing twice and settles what is owed."""
+    queries = queries_of(40)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 40, budget=25)
+    whole = oc.execute(plan, oc.Pool([Model("small", 0.1), Service("large", 1)], CLASSES), queries)
+    interrupted = 0
+    for at in range(1, 100):
+        models = (Model("small", 0.1), Service("large", 1))
+        pool, journal = oc.Pool(models, CLASSES), tmp_path / f"{at}.journal"
+        inner = oc.open_ledger("memory:", cap=30)
+        ledger = UnreliableLedger(inner, at, once=once, done=done)
+        try:
+            oc.execute(plan, pool, queries, journal=journal, ledger=ledger)
+        except oc.LedgerError:
+            interrupted += 1
+        run = oc.execute(plan, pool, queries, journal=journal, ledger=inner)
+        np.testing.assert_array_equal(run.answers, whole.answers)
+        assert all(max(model.seen.values(), default=1) == 1 for model in models), at
+        assert Fraction(inner.balance().spent) == run.exact_spent == bill(models) <= 30, at
+        assert inner.balance().held == 0, at
+        if ledger.calls < at:
+            break
+    assert at > 10
+    assert interrupted >= (3 if once else 10)
+
+
+def test_a_ledger_that_fails_loses_no_paid_answer_of_a_block(tmp_path: Path) -> None:
+    """The same where answers are bought in blocks, whose holds have names that other processes know."""
+    queries = queries_of(40)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 40, budget=25)
+    for at in range(1, 100):
+        models = (Model("small", 0.1), Service("large", 1))
+        pool, inner = oc.Pool(models, CLASSES), oc.open_ledger("memory:", cap=30)
+        ledger = UnreliableLedger(inner, at, once=False, done=False)
+        with suppress(oc.LedgerError):
+            oc.execute(plan, pool, queries, out=tmp_path / f"{at}", ledger=ledger)
+        run = oc.execute(plan, pool, queries, out=tmp_path / f"{at}", ledger=inner)
+        assert run.answered == 40, at
+        assert all(max(model.seen.values(), default=1) == 1 for model in models), at
+        assert Fraction(inner.balance().spent) == run.exact_spent == bill(models) <= 30, at
+        assert inner.balance().held == 0, at
+        if ledger.calls < at:
+            break
+    assert at > 10
+
+
+def test_a_settlement_that_fails_at_the_end_is_made_later(tmp_path: Path) -> None:
+    """The last settlement fails: the error is raised, and the same command only settles; without a journal it warns."""
+    queries = queries_of(8)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 8, budget=8)
+    for journal in (tmp_path / "one.journal", None):
+        models = (Model("small", 0.1), Service("large", 1))
+        inner = oc.open_ledger("memory:", cap=30)
+        ledger = UnreliableLedger(inner, 2, once=False, done=False)
+        if journal is None:
+            run = oc.execute(plan, oc.Pool(models, CLASSES), queries, ledger=ledger)
+            assert Fraction(inner.balance().held) == run.exact_spent == bill(models)
+            continue
+        with pytest.raises(oc.LedgerError, match="the connection is lost"):
+            oc.execute(plan, oc.Pool(models, CLASSES), queries, journal=journal, ledger=ledger)
+        run = oc.execute(plan, oc.Pool(models, CLASSES), queries, journal=journal, ledger=inner)
+        assert Fraction(inner.balance().spent) == run.exact_spent == bill(models)
+        assert models[1].calls == 1
+
+
+# Retries of the service
+
+
+def test_retries_while_serving_have_one_idempotency_key() -> None:
+    """The first reply is lost after it was billed: the second attempt has the same key, gets it, and is not billed."""
+    names, labels = ("mini", "large"), ("cat", "dog", "eel")
+    with billing_server("--models", "mini:0.15:0.6:0.7,large:7.5:30:0.97") as server:
+        server.meet(reset=1.0)
+        pool = oc.Pool(
+            [
+                ChatClassifier(
+                    name, oc.PerToken(7.5, 30), classes=labels, base_url=f"{server.url}/v1", model=name, timeout=5,
+                    idempotent=True, retries=5,
+                )
+                for name in names
+            ],
+            labels,
+        )  # fmt: skip
+        profile = profile_of(Model("mini", 0.1), Model("large", 1))
+        with oc.Router(profile, budget=1000, arrivals=20) as router, Answerer(router, pool, attempts=3) as answerer:
+            answered = asyncio.run(answerer.classify("note about #cat", features=np.zeros(2)))
+        assert [call.outcome for call in answered.calls] == ["lost", "answered"]
+        bill = server.bill()
+        assert bill["billed"] == bill["repeated"] == 1
+
+
+# Calls that are paid by the second
+
+
+def test_a_remote_classifier_gets_no_unpaid_call() -> None:
+    """Where calls are paid by the second elsewhere, each one is held and settled: there is no call to warm up."""
+    queries = queries_of(40)
+    models = (Model("small", 0.1), Service("large", oc.Measured(per_hour=1)))
+    profile = oc.profile(oc.Pool(models, CLASSES), queries, queries[:, 1].astype(int), extractor="small")
+    assert models[1].calls == profile.made_from["costs"]["large"]["calls"]
+    assert set(models[1].seen.values()) == {1}
+    fresh, ledger = Service("large", oc.Measured(per_hour=1)), oc.open_ledger("memory:", cap=1000)
+    oc.profile(oc.Pool([fresh], CLASSES), queries, queries[:, 1].astype(int), ledger=ledger)
+    for event in ("reserve", "settle"):
+        assert sum(entry.event == event for entry in ledger.entries()) == fresh.calls
+
+
+# Queries of the wrong kind
+
+
+class Numeric(Model):
+    """A classifier of numbers: texts make it raise."""
+
+    def predict_proba(self, queries: Any) -> Any:
+        self.seen.update(range(len(queries)))
+        return np.asarray(queries, float)
+
+
+class Useless(Model):
+    """A classifier whose replies are paid for and never hold an answer."""
+
+    def predict_proba(self, queries: Any) -> Any:
+        self.seen.update(range(len(queries)))
+        return np.full((len(queries), 3), np.nan)
+
+
+@pytest.mark.parametrize("kind", [Numeric, Useless])
+def test_queries_of_the_wrong_kind_cost_little(kind: type[Model], tmp_path: Path) -> None:
+    """Each classifier fails on a small first batch and is asked nothing more; the run raises what went wrong."""
+    texts = [f"text {row}" for row in range(300)]
+    models = (kind("small", 0.1, 256), kind("large", 1, 256))
+    pool, journal = oc.Pool(models, CLASSES), tmp_path / "run.journal"
+    plan = oc.plan(profile_of(*models), np.random.default_rng(1).random((300, 2)), budget=200)
+    words = "ValueError: could not convert string" if kind is Numeric else "probabilities that are NaN"
+    with pytest.raises(
+        oc.NoAnswersError, match=rf"none of the 300 queries was answered.*(small|large).*{words}"
+    ) as caught:
+        oc.execute(plan, pool, texts, journal=journal)
+    assert all(16 <= sum(model.seen.values()) <= 18 for model in models)
+    assert caught.value.spent == bill(models)
+    assert set(caught.value.failures) == set(range(300))
+    with pytest.raises(oc.NoAnswersError) as again:
+        oc.execute(plan, pool, texts, journal=journal)
+    assert again.value.spent == bill(models) <= 2 * caught.value.spent
+    with pytest.raises(oc.OccamError, match=rf"'(small|large)' gives no answers: {words}"):
+        oc.profile(oc.Pool([kind("small", 0.1, 256), kind("large", 1, 256)], CLASSES), texts, [0] * 300)
+
+
+def test_one_classifier_of_the_wrong_kind_is_left_out() -> None:
+    """The others answer in its place, and a source that works is asked for whole batches after the first answer."""
+    queries = queries_of(300)
+    models = (Model("small", 0.1, 256), Useless("large", 1, 256))
+    plan = oc.plan(profile_of(*models), queries[:, :2] / 300, budget=200)
+    run = oc.execute(plan, oc.Pool(models, CLASSES), queries)
+    assert not run.failures
+    assert sum(models[1].seen.values()) == 16
+    assert models[0].calls <= 5
+
+
+def test_a_run_in_blocks_without_answers_raises(tmp_path: Path) -> None:
+    """The same where answers are written to a folder."""
+    texts = [f"text {row}" for row in range(40)]
+    models = (Numeric("small", 0.1), Numeric("large", 1))
+    plan = oc.plan(profile_of(*models), np.random.default_rng(1).random((40, 2)), budget=30)
+    with pytest.raises(oc.NoAnswersError, match="none of the 40 queries was answered"):
+        oc.execute(plan, oc.Pool(models, CLASSES), texts, out=tmp_path / "answers")
+
+
+def test_tables_that_are_not_queries_are_refused_before_anything_is_spent() -> None:
+    """A data frame with texts is not a sequence of queries; one of numbers is, and so is a column."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["x", "y"] * 20, "length": range(40)})
+    models = (Model("small", 0.1), Model("large", 1))
+    plan = oc.plan(profile_of(*models), np.random.default_rng(1).random((40, 2)), budget=30)
+    for table in (frame, frame[["text"]]):
+        with pytest.raises(
+            oc.InvalidInputError, match=r"DataFrame with the columns 'text'.* give the column that holds"
+        ):
+            oc.execute(plan, oc.Pool(models, CLASSES), table)
+    assert bill(models) == 0
+    run = oc.execute(plan, oc.Pool(models, CLASSES), pandas.DataFrame(queries_of(40)))
+    assert not run.failures
