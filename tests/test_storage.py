@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import occamroute as oc
+from occamroute.serving.keys import KeyFile
 from occamroute.storage import KEY, whole_file
 from occamroute.tables import read_queries
 
@@ -154,8 +155,9 @@ def test_places_that_cannot_be_written_are_named(small: oc.Profile, tmp_path: Pa
     """A folder that is not there, and a folder in place of a file."""
     with pytest.raises(oc.InvalidInputError, match=r"the folder .* does not exist"):
         oc.save(small, tmp_path / "no" / "p.parquet")
+    (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(oc.InvalidInputError, match="it is a folder"):
-        oc.save(small, tmp_path)
+        oc.save(small, tmp_path / "folder.parquet")
     with pytest.raises(
         oc.InvalidInputError, match="only profiles, plans, frontiers, runs and reports can be saved, got int"
     ):
@@ -198,7 +200,7 @@ def test_names_that_no_file_has(small: oc.Profile, tmp_path: Path) -> None:
     with pytest.raises(oc.StorageError, match="there is no such file"):
         oc.load("x" * 300)
     with pytest.raises(oc.InvalidInputError, match="cannot write"):
-        oc.save(small, tmp_path / ("x" * 300))
+        oc.save(small, tmp_path / ("x" * 300 + ".parquet"))
 
 
 def test_queries_in_ragged_lists_are_refused(tmp_path: Path) -> None:
@@ -227,3 +229,47 @@ def test_queries_from_spreadsheets(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(oc.StorageError, match=sentence):
             read_queries(path)
+
+
+def test_the_umask_is_never_changed(small: oc.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The umask belongs to all threads: files get their mode from the kernel, and nobody sets the umask to read it."""
+    usual = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail(f"os.umask({mask:#o}) was called"))
+        oc.save(small, tmp_path / "p.parquet")
+        KeyFile(tmp_path).add("ann", scopes=("route",))
+    finally:
+        monkeypatch.undo()
+        os.umask(usual)
+    assert (tmp_path / "p.parquet").stat().st_mode & 0o777 == 0o640
+    assert KeyFile(tmp_path).path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_file_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while it is being written, and before it has its name."""
+    modes = []
+    replace = Path.replace
+
+    def seen(file: Path, target: Path) -> Path:
+        modes.append(file.stat().st_mode & 0o077)
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", seen)
+    KeyFile(tmp_path).add("ann", scopes=("route",))
+    assert modes == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("boss.html", "occamroute report"), ("a.svg", "occamroute report"), ("a.csv", "--out"), ("a", ""), ("a.pq", "")],
+)
+def test_save_refuses_names_that_do_not_fit(name: str, advice: str, small: oc.Profile, tmp_path: Path) -> None:
+    """A page, a chart or a spreadsheet of that name is not overwritten with Parquet."""
+    path = tmp_path / name
+    path.write_text("<p>precious</p>")
+    with pytest.raises(oc.InvalidInputError, match=rf"to .*{name}: the name must end in \.parquet.*{advice}"):
+        oc.save(small, path)
+    assert path.read_text() == "<p>precious</p>"
+    assert os.listdir(tmp_path) == [name]
+    oc.save(small, tmp_path / "P.PARQUET")
+    assert oc.load(tmp_path / "P.PARQUET").fingerprint == small.fingerprint

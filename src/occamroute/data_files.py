@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from occamroute._csv_text import to_text
 from occamroute.errors import StorageError
 from occamroute.storage import require_file
 
@@ -86,10 +87,13 @@ def _file(place: Path, query: str | None, label: str | None) -> QueryFile:
         raise StorageError(place, f"its quotation marks do not match ({error})") from None
     except (OSError, EOFError, zlib.error) as error:
         raise StorageError(place, f"it is damaged or cannot be opened ({error})") from None
-    return _from_columns(place, columns, query, label)
+    return _from_columns(place, columns, query, label, quoted=kind == ".csv")
 
 
-def _from_columns(place: Path, columns: dict[str, list[Any]], query: str | None, label: str | None) -> QueryFile:
+def _from_columns(
+    place: Path, columns: dict[str, list[Any]], query: str | None, label: str | None, *, quoted: bool
+) -> QueryFile:
+    """The queries in columns; ``quoted`` where names that look like formulas have a single quote before them."""
     if not any(columns.values()):
         raise StorageError(place, "it holds no queries")
     wanted_label = _named(place, columns, label, LABEL)
@@ -99,11 +103,16 @@ def _from_columns(place: Path, columns: dict[str, list[Any]], query: str | None,
         wanted_query = next((name for name in QUERY if name in rest), next(iter(rest)) if len(rest) == 1 else None)
     if wanted_query is None and not rest:
         raise StorageError(place, f"it has no column with queries, only {', '.join(columns)}")
+    words = {
+        name: _words(place, name, list(map(to_text, columns[name])) if quoted else columns[name])
+        for name in (wanted_label, *ID, *GROUP)
+        if name is not None and name in columns
+    }
     return QueryFile(
         _numbers(place, rest) if wanted_query is None else _queries(place, wanted_query, columns[wanted_query]),
-        labels=None if wanted_label is None else _words(place, wanted_label, columns[wanted_label]),
-        ids=_words(place, "id", columns["id"]) if "id" in columns else None,
-        groups=_words(place, "group", columns["group"]) if "group" in columns else None,
+        labels=None if wanted_label is None else words[wanted_label],
+        ids=words.get("id"),
+        groups=words.get("group"),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 FORMAT = 1
+SUFFIX = ".parquet"
 KEY = b"occamroute"
 # What a folder of parts says of itself.
 ABOUT = "about.json"
@@ -81,11 +82,23 @@ class Storable(Protocol):
 
 
 def save(noun: Storable, path: str | os.PathLike[str]) -> None:
-    """Write a profile, plan, frontier, run or report to a Parquet file; the file is whole or it is not there."""
+    """Write a profile, plan, frontier, run or report to a ``.parquet`` file; the file is whole or it is not there."""
     if not callable(getattr(noun, "parts", None)):
         known = "profiles, plans, frontiers, runs and reports"
         raise InvalidInputError(f"only {known} can be saved, got {type(noun).__name__}.")
+    if Path(path).suffix.lower() != SUFFIX:
+        raise InvalidInputError(f"cannot save to {os.fspath(path)}: the name must end in {SUFFIX}{_instead(path)}.")
     write(noun.parts(), path)
+
+
+def _instead(path: str | os.PathLike[str]) -> str:
+    """What writes a file of this ending, where something does."""
+    ways = {
+        ".html": "; for a page, save a .parquet file and run occamroute report on it",
+        ".svg": "; for a chart, save a .parquet file and run occamroute report on it",
+        ".csv": "; for CSV, use the --out option of occamroute plan, frontier, compare or classify",
+    }
+    return ways.get(Path(path).suffix.lower(), "")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -214,17 +227,16 @@ def require_file(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when all went well, and is removed otherwise."""
+def whole_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when all went well, and is removed otherwise.
+
+    ``mode`` holds the permissions of the new file; the kernel takes away what the process's umask forbids.
+    """
     target = Path(path)
-    temporary = _temporary(target)
+    temporary = _temporary(target, mode)
     try:
         yield temporary
         _flush(temporary)
-        # A temporary file is private to its owner; a result is as open as any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         temporary.replace(target)
     except OSError as error:  # a disk that is full, a folder that is gone
         reason = os.strerror(error.errno) if error.errno else error
@@ -235,21 +247,22 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def require_writable(path: str | os.PathLike[str]) -> None:
     """Raise unless a file could be written there: to be asked before the work, not after it."""
-    _temporary(Path(path)).unlink(missing_ok=True)
+    _temporary(Path(path), 0o600).unlink(missing_ok=True)
 
 
-def _temporary(target: Path) -> Path:
+def _temporary(target: Path, mode: int) -> Path:
     """An empty file beside the one that is to be written."""
     if not target.parent.is_dir():
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist.")
     try:
         if target.is_dir():
             raise InvalidInputError(f"cannot write {target}: it is a folder.")
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        # Opened with its final mode: the umask belongs to the whole process and must not be changed to read it.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     except OSError as error:
         raise InvalidInputError(f"cannot write {target}: {error.strerror}.") from error
-    os.close(handle)
-    return Path(name)
+    return temporary
 
 
 def _flush(path: Path) -> None:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, feature_matrix
+from occamroute._csv_text import to_cell, to_text
 from occamroute.errors import StorageError
 from occamroute.storage import require_file, whole_file
 
-__all__ = ["QueryTable", "feature_columns", "features_in", "ids_in", "queries_in", "read_queries", "write_csv"]
+__all__ = [
+    "QueryTable",
+    "csv_into",
+    "feature_columns",
+    "features_in",
+    "ids_in",
+    "queries_in",
+    "read_queries",
+    "write_csv",
+]
 
 PREFIX = "features:"
 
@@ -46,9 +56,14 @@ def read_queries(path: str | os.PathLike[str]) -> QueryTable:
 def write_csv(columns: dict[str, npt.NDArray[Any]], path: str | os.PathLike[str]) -> None:
     """Write columns of equal length as CSV; the file is whole or it is not there."""
     with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        csv_into(file, columns)
+
+
+def csv_into(file: TextIO, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write columns of equal length as CSV; a single quote goes before text that a spreadsheet would run."""
+    writer = csv.writer(file)
+    writer.writerow(map(to_cell, columns))
+    writer.writerows(zip(*(map(to_cell, column.tolist()) for column in columns.values()), strict=True))
 
 
 def _read_npy(path: Path) -> QueryTable:
@@ -147,6 +162,7 @@ def _read_csv(path: Path) -> QueryTable:
     rows = [row for _, row in numbered]
     columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
     ids = columns.pop("id", None)
+    ids = None if ids is None else tuple(map(to_text, ids))
     return QueryTable(_stacked(path, [_numbers(path, name, column) for name, column in columns.items()]), ids)
 
 

@@ -24,13 +24,14 @@ def main() -> None:
 
     from occamroute.cli._app import app
     from occamroute.cli._ending import end_like_an_interrupt
+    from occamroute.cli._screen import visible
     from occamroute.errors import BudgetExceededError, BudgetTooSmallError, CertificateError, LedgerError, OccamError
 
     asked_to_end = end_like_an_interrupt()
     try:
         app()
     except OccamError as error:
-        sys.stderr.write(f"occamroute: {error}\n")
+        sys.stderr.write(f"occamroute: {visible(str(error))}\n")
         codes = {BudgetTooSmallError: 3, CertificateError: 4, BudgetExceededError: 4, LedgerError: 4}
         sys.exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
     except KeyboardInterrupt:

@@ -10,9 +10,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["chart", "nearness", "print_json", "print_table", "progress_bar", "table"]
+__all__ = ["chart", "nearness", "print_json", "print_table", "progress_bar", "table", "visible"]
+
+# What a terminal obeys instead of showing it: control characters (C0, DEL, C1) and marks that change the direction of
+# text or end a line.
+_OBEYED = (*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_SHOWN = {code: chr(code).encode("unicode_escape").decode() for code in _OBEYED}
+
+
+def visible(text: str) -> str:
+    r"""The text with everything that a terminal would obey written out, as ``\x1b`` or ``\n``."""
+    return text.translate(_SHOWN)
 
 
 def nearness(gap: float) -> str:
@@ -35,9 +46,10 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def print_json(content: Any) -> None:
-    """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+def print_json(content: Any, *, indent: int | None = 2) -> None:
+    """One JSON document on stdout, in ASCII."""
+    sys.stdout.write(json.dumps(content, indent=indent, allow_nan=False) + "\n")
+    sys.stdout.flush()
 
 
 def table(*headings: str, title: str | None = None) -> Table:
@@ -45,20 +57,32 @@ def table(*headings: str, title: str | None = None) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title, box=box.SIMPLE, title_justify="left")
+    class Visible(Table):
+        """Rows come from files and from other machines."""
+
+        def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+            super().add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+    made = Visible(title=None if title is None else visible(title), box=box.SIMPLE, title_justify="left")
     for heading in headings:
-        made.add_column(heading.removeprefix("<"), justify="left" if heading.startswith("<") else "right")
+        shown = visible(heading.removeprefix("<"))
+        made.add_column(shown, justify="left" if heading.startswith("<") else "right")
     return made
 
 
-def print_table(content: Any) -> None:
-    """Print a table, or text, to stdout; never cut to a narrow width when it is not a terminal."""
+def print_table(*content: Table | str) -> None:
+    """Print tables, or lines of text, to stdout; never cut to a narrow width when it is not a terminal.
+
+    Names and messages come from files and from other machines: they are shown as they are, and never obeyed.
+    """
     from rich.console import Console
 
-    console = Console()
+    literal: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    console = Console(**literal)
     if not console.is_terminal:
-        console = Console(width=140)
-    console.print(content, highlight=False, markup=False)
+        console = Console(width=140, **literal)
+    for one in content:
+        console.print(visible(one) if isinstance(one, str) else one, highlight=False, markup=False, emoji=False)
 
 
 Points = Sequence[tuple[float, float]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from occamroute.cli._inputs import Json, Seed
+from occamroute.cli._inputs import Json, Seed, check_out
 from occamroute.cli._screen import chart, print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ABOUT = (
 
 
 def demo(
-    out: Annotated[str, typer.Option(help="Where to write the page with the chart.")] = "occamroute-demo.html",
+    out: Annotated[str, typer.Option(help="Where to write the page with the chart: .html.")] = "occamroute-demo.html",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -38,6 +38,7 @@ def demo(
     from occamroute.reporting.sweep_page import sweep_page
     from occamroute.storage import whole_file
 
+    check_out(out, ".html")
     with whole_file(out) as temporary:
         profile, test = load_dataset("cifar10", extractor=EXTRACTORS)
         with progress_bar("planning 10,000 queries") as progress:
@@ -70,13 +71,13 @@ def _show(result: Sweep, out: str) -> None:
         (row,) = result.of(method)
         right = _percent(row.accuracy)
         print_table(f"always the {method:<9} {row.chosen:<11} costs {row.cost_share:.4f} and is right on {right}")
-    print_table(f"{headline(result)}\n")
+    print_table(headline(result), "")
     lines = [
         ("x", list(zip(result.shares, result.accuracies, strict=True))),
         ("m", [(row.cost_share, row.accuracy) for row in result.of("mixture")]),
         ("█", [(row.cost_share, row.accuracy) for row in result.of("occamroute")]),
     ]
-    print_table(chart(lines, joined="█"))
+    print_table(*chart(lines, joined="█").splitlines())
     print_table("accuracy against cost: █ occamroute   m best mixture, no features   x one classifier for everything")
     print_table(
         "budget and cost are shares of always using the dearest; accuracies are what plans really reached on images "

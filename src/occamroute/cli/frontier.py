@@ -60,7 +60,7 @@ def frontier(
     if as_json:
         print_json({"n_queries": front.n_queries, "n_points": len(front), "points": shown.rows()})
         return
-    print_table(chart([("•", list(zip(*front.spread(400).points(), strict=True)))]))
+    print_table(*chart([("•", list(zip(*front.spread(400).points(), strict=True)))]).splitlines())
     rows = table("budget", "expected accuracy", "right answers per unit more")
     for row in shown.rows():
         rows.add_row(f"{row['budget']:.6g}", f"{100 * row['accuracy']:.2f} %", f"{row['price']:.4g}")

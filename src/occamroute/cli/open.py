@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from occamroute.cli._inputs import QueryColumn, Seed, load_profile
+from occamroute.cli._screen import print_json, visible
 
 if TYPE_CHECKING:
     from occamroute.reporting.dashboard.subjects import Subject
@@ -45,7 +46,6 @@ def open_file(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON with the address.")] = False,
 ) -> None:
     """Look at a profile, a plan or a run on a page of this machine: move the budget, drop a classifier, ask why."""
-    import json
     import webbrowser
     from threading import Thread
 
@@ -56,9 +56,9 @@ def open_file(
     with make_server(subject, port=port) as server:
         address = f"http://{LOOPBACK}:{server.server_address[1]}{HOME}"
         if as_json:
-            typer.echo(json.dumps({"address": address, "kind": subject.kind}))
+            print_json({"address": address, "kind": subject.kind}, indent=None)
         else:
-            typer.echo(f"{subject.title} is at {address} (Ctrl-C ends)")
+            typer.echo(visible(f"{subject.title} is at {address} (Ctrl-C ends)"))
         if browser:  # beside the server: one that runs in the terminal ends only when its reader leaves
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:

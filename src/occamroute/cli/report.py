@@ -56,7 +56,7 @@ def report(
     if as_json:
         print_json({"out": out, **story.summary()})
         return
-    print_table(f"{story.title}\n{story.sentence} {story.aside}".rstrip())
+    print_table(story.title, f"{story.sentence} {story.aside}".rstrip())
     for warning in story.warnings:
         print_table(f"note: {warning}")
     print_table(f"written: {Path(out).resolve()}")

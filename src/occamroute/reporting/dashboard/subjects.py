@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from occamroute.reporting.exploring.exploration import Exploration
 from occamroute.reporting.exploring.looking import Search, queries, receipt
 from occamroute.reporting.exploring.openings import facts_of_run
 from occamroute.storage import to_bytes
+from occamroute.tables import csv_into
 
 __all__ = ["Subject", "Wish"]
 
@@ -214,7 +214,5 @@ def _plain(value: Any) -> str:
 
 def _csv(columns: Mapping[str, Any]) -> bytes:
     text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    csv_into(text, columns)
     return text.getvalue().encode()
