@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occamroute._money import DIGITS, exact, money, money_from_text, rounded_up, units_for
+from occamroute._money import DIGITS, Units, exact, from_text, money, money_from_text, rounded_up, units_for
 from occamroute.errors import InvalidInputError
 
 amounts = st.one_of(
@@ -108,8 +108,46 @@ def test_rounded_up_survives_a_float(amount: Fraction) -> None:
 @settings(max_examples=200, deadline=None)
 def test_floats_of_units_never_mean_less(whole: list[int], exponent: int) -> None:
     """A frontier's budgets pay for their own points."""
-    from occamroute._money import Units
-
     units = Units(exponent, np.array([1]), 0)
     for count, amount in zip(whole, units.floats(np.array(whole)).tolist(), strict=True):
         assert exact(amount) >= count * units.size
+
+
+@pytest.mark.parametrize("exponent", [-25, -20, -10, 0, 24])
+def test_floats_of_many_digits_never_mean_less(exponent: int) -> None:
+    """Numbers that no float holds, in units that are floats and in units that are not."""
+    whole = np.random.default_rng(0).integers(DIGITS, 2**61, 20_000)
+    units = Units(exponent, np.array([1]), 0)
+    for count, amount in zip(whole.tolist(), units.floats(whole).tolist(), strict=True):
+        assert exact(amount) >= count * units.size
+
+
+@pytest.mark.parametrize("shape", [(1,), (6000, 1)], ids=["one by one", "vectorised"])
+def test_an_overhead_that_is_no_whole_number_of_units_rounds_up(shape: tuple[int, ...]) -> None:
+    """No query's fixed cost is charged less than it is, nor a unit more than it must."""
+    units = units_for(np.full(shape, 0.25), queries=6000, overhead=Fraction(1, 3))
+    assert (units.overhead - 1) * units.size < Fraction(1, 3) < units.overhead * units.size
+
+
+@pytest.mark.parametrize(
+    ("costs", "queries"),
+    [
+        ([0.16233969289797678, 0.4060260329241431, 0.14232598112231787], 3),
+        ([3.5735549438355734e-31, 5.546260770160334e-31, 4.281934686505221e-31], 6000),
+    ],
+    ids=["more digits than floats hold", "smaller units than floats hold"],
+)
+def test_costs_beyond_exact_floats_follow_the_rule(costs: list[float], queries: int) -> None:
+    """Where floats cannot tell, a table of costs is converted one by one."""
+    unit, whole = by_the_rule(costs, queries)
+    units = units_for(np.array(costs * (queries // 3)).reshape(queries, 1), queries=queries)
+    assert (units.size, units.cost[:3, 0].tolist()) == (unit, whole)
+
+
+def test_amounts_read_back_mean_what_was_written() -> None:
+    """A float where that means the same; a third and a long decimal stay exact."""
+    for text in ("0.1", "3", "1e-7"):
+        assert from_text(text) == float(text)
+        assert isinstance(from_text(text), float)
+    for text in ("1/3", "0.12345678901234567891", str(2**60 + 1)):
+        assert from_text(text) == Fraction(text)

@@ -99,7 +99,10 @@ class Units:
         """Amounts of units as floats, none of which means less than the amount."""
         amounts = np.asarray(_scaled(units.astype(np.float64), self.exponent))
         if units.size and (int(units.max()) > DIGITS or abs(self.exponent) > POWERS):
-            amounts = np.where(units > 0, np.nextafter(np.nextafter(amounts, np.inf), np.inf), amounts)
+            # In units in the last place: the whole number as a float is off by up to 1, the quotient by 0.5, and its
+            # shortest decimal by 0.5. A power of ten that is no float adds up to 2.
+            for _ in range(2 if abs(self.exponent) <= POWERS else 4):
+                amounts = np.where(units > 0, np.nextafter(amounts, np.inf), amounts)
         return amounts
 
 
@@ -189,6 +192,7 @@ def _ceil(cost: FloatArray, exponent: int) -> IntArray:
     """The least whole number of units that is no less than each cost."""
     units = np.rint(_unscaled(cost, exponent))
     units += _scaled(units, exponent) < cost
+    # Never lowers anything as long as units are at most DIGITS, since what was rounded is off by less than a half.
     units -= _scaled(units - 1.0, exponent) >= cost
     return np.maximum(units, 0.0).astype(np.int64)
 

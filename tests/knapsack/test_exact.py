@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import occamroute as oc
-from occamroute.knapsack import Problem, solve_problem
+from occamroute.knapsack import Problem, exact, solve_problem
+from occamroute.knapsack.exact import samples
 from occamroute.testing import check_solver
 
 
@@ -254,3 +255,92 @@ def test_stated_cost_is_never_above_a_budget_of_many_digits() -> None:
             assert Fraction(repr(oc.solve(random.random((5, 3)), cost, budget).cost)) <= budget
         except oc.BudgetTooSmallError:
             continue
+
+
+def one_row_fills_the_rest(queries: int, *, level: float, step: float, jitter: float = 0.0) -> Problem:
+    """A problem where one half unit is left over, and one query alone has an option of that cost.
+
+    No sample of the queries that the search begins with holds that query, and no other move is worth its cost.
+    """
+    gain = np.where(np.arange(queries) < queries // 2, 8 * step, 0.0)
+    gain[queries // 2 : queries // 2 + 9] = 4 * step  # the price is the value of these, 4 steps a unit
+    gain = gain + jitter * np.random.default_rng(0).random(queries)
+    value = level + np.column_stack([np.zeros(queries), np.full(queries, -step), gain])
+    cost, budget = np.array([0.0, 0.5, 1.0]), queries // 2 + 4.5
+    seen = [rows for rows in samples(Problem(value, cost, budget), 0) if rows is not None]
+    assert seen
+    unseen = np.setdiff1d(np.arange(queries // 2 + 9, queries), np.concatenate(seen))[0]
+    value[unseen, 1] = level + step
+    return Problem(value, cost, budget)
+
+
+def test_money_left_over_by_a_sample_is_looked_at_with_all_queries() -> None:
+    """A sample without a useful move leaves the gap as it was, and the search goes on."""
+    problem = one_row_fills_the_rest(70_000, level=0.0, step=0.025, jitter=1e-6)
+    solution = solve_problem(problem)
+    assert problem.paid(solution.choice) == problem.room
+    assert solution.choice[problem.value[:, 1] > 0.0].tolist() == [1]
+
+
+def test_a_sample_proves_nothing_about_the_other_queries() -> None:
+    """A search that ends with a sample, since the gap is small, states that gap and not an optimum."""
+    problem = one_row_fills_the_rest(70_000, level=1.0, step=0.025, jitter=1e-6)
+    solution = solve_problem(problem)
+    better = solution.choice.copy()
+    better[problem.value[:, 1] > 1.0] = 1
+    assert problem.paid(better) <= problem.room
+    assert float(np.take_along_axis(problem.value, better[:, None], axis=1).sum()) > solution.value + 0.02
+    assert solution.status == "within gap"
+    assert solution.value + 0.02 < solution.bound < solution.value * (1 + 1e-6)
+
+
+def test_a_small_gap_is_not_enough_where_values_have_a_step() -> None:
+    """A step is less than a millionth of the total, and is found all the same."""
+    problem = one_row_fills_the_rest(5000, level=1000.0, step=0.025)
+    solution = solve_problem(problem)
+    assert 1e-6 * solution.value > 0.025
+    assert problem.paid(solution.choice) == problem.room
+    assert solution.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_a_sample_that_reaches_the_highest_total_on_the_grid_is_enough(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values lie a little off the grid, and so does the total: no second search looks for what rounding hides."""
+    random = np.random.default_rng(seed)
+    value = random.integers(0, 41, (5000, 4)) / 40 + random.uniform(-4e-10, 4e-10, (5000, 4))
+    value[0, 0] = -1000.0
+    searches: list[int] = []
+    search = vars(exact)["search"]
+
+    def counted(*given: object, **named: object) -> object:
+        searches.append(1)
+        return search(*given, **named)
+
+    monkeypatch.setattr(exact, "search", counted)
+    assert oc.solve(value, [0.1, 0.3, 0.9, 2.0], 3210.05).status == "optimal"
+    assert len(searches) == 1
+
+
+def test_a_bound_that_rounding_puts_below_the_grid() -> None:
+    """The bound is a multiple of the step but for rounding; the optimum that reaches it is found."""
+    value = 1000.0 + np.tile([0.0, 0.0, 2.0], (21, 1)) / 49
+    value[0, 1] += 1 / 49
+    for cost, budgets in (([0.0, 1.0, 2.0], range(3, 40, 2)), ([0.0, 0.7, 1.4], (18.9, 24.5, 25.9))):
+        for budget in budgets:
+            for seed in range(8):
+                solution = oc.solve(value, cost, budget, seed=seed)
+                assert solution.status == "optimal"
+                assert solution.value == pytest.approx(21_000 + round(budget / cost[1]) / 49, abs=1e-6)
+
+
+def test_a_budget_tried_before_changes_nothing() -> None:
+    """Budgets of one problem share its hulls: what one of them chose is not where the next begins."""
+    random = np.random.default_rng(3)
+    value, cost = random.random((300, 4)), random.random((300, 4))
+    problem = Problem(value, cost, 200.0)
+    for budget in (200.0, 90.0, 140.0):
+        again, fresh = solve_problem(problem.within(budget)), solve_problem(Problem(value, cost, budget))
+        assert np.array_equal(again.choice, fresh.choice)
+        assert (again.value, again.cost, again.bound) == (fresh.value, fresh.cost, fresh.bound)

@@ -57,6 +57,7 @@ def solve_exact(problem: Problem, value: FloatArray, *, seed: int) -> Answer:
         return moves_of(value, cost, choice, price, below, rows)
 
     filled = fill(problem, score_sums(value, cost, choice, price), moves, price, room, seed)
+    # A copy though nothing else holds the greedy choice, which `greedy` makes anew: `moves` must not see changes.
     choice = choice.copy()
     choice[filled.rows] = filled.options
     return Answer(choice, price, filled.proved)
