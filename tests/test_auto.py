@@ -202,17 +202,3 @@ def test_planner_tells_queries_apart_by_type_and_shape() -> None:
     first = planner.plan(np.zeros((100, 3), np.float32), budget=300.0)
     assert len(planner.plan(np.zeros((50, 3)), budget=150.0)) == 50
     assert len(first) == 100
-
-
-def test_intervals_hold_for_mixtures_as_they_are_carried_out() -> None:
-    """Which queries a mixture sends where is part of the noise: nine in ten intervals hold for the plan itself."""
-    covered = 0
-    for seed in range(40):
-        random = np.random.default_rng(seed)
-        chances = [0.3, 0.6, 0.8]
-        known, fresh = (drawn(random, np.tile(chances, (rows, 1))) for rows in (600, 300))
-        profile = oc.Profile(("a", "b", "c"), (1, 2, 3), np.zeros((600, 1)), known)
-        plan = oc.plan(profile, np.zeros((300, 1)), budget=450.0)
-        low, high = plan.accuracy_interval or (0.0, 0.0)
-        covered += low <= fresh[np.arange(300), plan.choice].mean() <= high
-    assert covered >= 32

@@ -252,3 +252,23 @@ def test_linear_algebra_gets_its_threads_back() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda seed: oc.KernelRidge(seed=seed).fit(features, success), range(12)))
     assert threads() == before
+
+
+def test_bagged_samples_are_by_default_a_fortieth_of_the_pool() -> None:
+    """The default is the paper's 40 samples, and at least one row each."""
+    random = np.random.default_rng(0)
+    features, success = random.random((200, 2)), random.random((200, 2))
+    for rows, size in ((200, 5), (39, 1)):
+        pool, values = features[:rows], success[:rows]
+        assert np.array_equal(
+            oc.BaggedNeighbors().fit(pool, values).predict(features),
+            oc.BaggedNeighbors(size).fit(pool, values).predict(features),
+        )
+
+
+def test_a_shrunk_bagged_estimator_has_smaller_samples() -> None:
+    """For a quarter of the pool a sample has a quarter of the rows, and at least one; the default stays the default."""
+    made = oc.BaggedNeighbors(40, "l1", threads=2).shrunk(0.25)
+    assert (made.sample_size, made.metric, made.threads) == (10, "l1", 2)
+    assert oc.BaggedNeighbors(40).shrunk(0.001).sample_size == 1
+    assert oc.BaggedNeighbors().shrunk(0.25).sample_size is None

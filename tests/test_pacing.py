@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import poisson
 
-from occamroute.routing.pacing import Arrivals, Moment, Pace
+from occamroute.routing.pacing import Arrivals, Moment, Pace, cautious
 from occamroute.routing.prices import HIGHEST, Price, Prices, choose
 
 DAY = 86_400.0
@@ -204,3 +205,59 @@ def test_costs_are_learned() -> None:
     for _ in range(100_000):
         pace.learn(1.0, 1000.0)
     assert pace.off == 4.0
+
+
+def test_faded_costs_no_longer_count() -> None:
+    """After two half-lives at the planned cost, a quarter of an earlier doubling is left."""
+    pace = Pace(Arrivals(10))
+    for _ in range(20_000):
+        pace.learn(1.0, 2.0)
+    for _ in range(4000):
+        pace.learn(1.0, 1.0)
+    assert pace.off == pytest.approx(1.25, abs=0.01)
+
+
+@pytest.mark.parametrize("expected", [1, 10, 100, 10_000])
+def test_a_cautious_number_is_hardly_ever_exceeded(expected: int) -> None:
+    """Of arrivals that come by chance, more than the cautious number come less than once in 500 windows."""
+    assert poisson.sf(cautious(expected), expected) < 1 / 500
+    assert cautious(expected) < expected + 4.0 * math.sqrt(expected) + 3.0
+
+
+def test_expected_arrivals_have_a_margin_of_one_standard_deviation() -> None:
+    """Half of the promised thousand are left at noon; the square root of their number is added."""
+    assert Arrivals(1000).remaining(Moment(DAY / 2, 0.0, DAY)) == pytest.approx(500 + math.sqrt(500))
+
+
+def test_a_number_resumes_where_the_budget_stands() -> None:
+    """With a quarter of the budget used, a quarter of the promised queries has come; a window ends by time instead."""
+    arrivals, endless = Arrivals(1000), Moment(5.0)
+    arrivals.resume(0.25, endless)
+    assert arrivals.remaining(endless) == 750
+    arrivals.resume(1.5, endless)
+    assert arrivals.seen == 1000
+    timed = Arrivals(1000)
+    timed.resume(0.25, Moment(0.0, 0.0, DAY))
+    assert timed.seen == 0
+
+
+def test_a_slightly_faster_moment_is_no_new_speed() -> None:
+    """The latest arrivals come 1.3 times as fast as the rest: the speed of the whole window counts."""
+    arrivals = Arrivals()
+    arrivals.remaining(Moment(0.0, 0.0, DAY))
+    slow = [DAY * (0.65 * number / 640) for number in range(640)]
+    fast = [DAY * (0.65 + 0.05 * number / 64) for number in range(65)]
+    for now in slow + fast:
+        arrivals.add(1, Moment(now, 0.0, DAY))
+    expected = 706 / 0.701 * 0.3
+    assert arrivals.remaining(Moment(0.7 * DAY, 0.0, DAY)) == pytest.approx(expected + math.sqrt(expected))
+
+
+def test_others_queries_come_as_fast_as_those_here() -> None:
+    """A quarter of all queries comes here, 200 in 48 minutes late in the day: 50 more here, 200 more in all."""
+    arrivals, hour = Arrivals(), DAY / 24
+    arrivals.remaining(Moment(0.0, 0.0, DAY))
+    for number in range(200):
+        arrivals.add(1, Moment(hour * (23 + 0.8 * number / 200), 0.0, DAY))
+    left = arrivals.remaining(Moment(23.8 * hour, 0.0, DAY), share=0.25)
+    assert left == pytest.approx(200 + math.sqrt(200), rel=0.03)

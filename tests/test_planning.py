@@ -183,22 +183,6 @@ def test_automatic_plan_is_honest(cifar10: tuple[oc.Profile, oc.Profile]) -> Non
     assert abs(float(np.mean(errors))) < 0.005
 
 
-def test_intervals_cover_what_is_reached(cifar10: tuple[oc.Profile, oc.Profile]) -> None:
-    """On fresh random splits of real rows, intervals of 90 % hold nearly always, and errors cancel out."""
-    profile, _ = cifar10
-    errors, covered = [], 0
-    for seed in range(12):
-        rows = np.random.default_rng(seed).permutation(len(profile))[:3000]
-        known, fresh = profile.take(rows[:2000]), profile.take(rows[2000:])
-        plan = oc.plan(known, fresh.features, budget=0.25 * float(profile.costs.max()) * len(fresh))
-        reached = accuracy(plan, fresh)
-        errors.append(plan.expected_accuracy - reached)
-        low, high = plan.accuracy_interval or (0.0, 0.0)
-        covered += low <= reached <= high
-    assert covered >= 9
-    assert abs(float(np.mean(errors))) < 0.01
-
-
 def test_one_call_is_both_steps(cifar10_small: tuple[oc.Profile, oc.Profile]) -> None:
     """oc.plan is oc.fit and planner.plan; what was chosen and why is in the plan."""
     profile, test = cifar10_small
