@@ -32,7 +32,7 @@ ORDER: list[set[str]] = [
     {"pool"},
     {"storage", "charts", "ledger"},
     {"_money", "_intervals"},
-    {"_arrays", "_compiled", "_optional"},
+    {"_arrays", "_compiled", "_csv_text", "_optional"},
     {"errors", "_version"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import occamroute as oc
 from occamroute.cli._app import app
+from occamroute.evaluation import baselines
+from occamroute.evaluation.baselines import Penalties
 from occamroute.evaluation.comparing import DEFAULT_METHODS, usual_shares
 
 SHARES = (0.05, 0.1, 0.2, 0.4, 1.0)
@@ -332,3 +334,25 @@ def test_estimators_that_return_nothing_from_fit(cifar10_small: tuple[oc.Profile
         oc.compare(profile, test, methods={"mixture": "random"})
     with pytest.raises(oc.InvalidInputError, match="methods must be several names"):
         oc.compare(profile, test, methods=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("published", [5.0, 100.0])
+def test_the_papers_method_tries_the_papers_penalties(published: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """λ is tuned over the published 5 and 100 too: whichever is best on held-out rows is used."""
+    rng = np.random.default_rng(0)
+    profile = oc.Profile(
+        names=("cheap", "expensive"), costs=[0.1, 1.0], success=rng.random((80, 2)), features=rng.random((80, 3))
+    )
+    tried: list[float] = []
+    real = vars(baselines)["trial"]
+
+    def recorded(*given: Any, **options: Any) -> Any:
+        made = real(*given, **options)
+        tried.append(made.penalty)
+        return replace(made, outcome=np.full(made.outcome.shape, float(made.penalty == published)))
+
+    monkeypatch.setattr(baselines, "trial", recorded)
+    penalties = Penalties.of(profile, next(iter(profile.feature_sets)), 0)
+    assert penalties.best(Fraction(1, 2)) == published
+    assert tried[0] == 0.0
+    assert len(set(tried)) == len(tried)

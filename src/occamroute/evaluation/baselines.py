@@ -24,9 +24,12 @@ from occamroute.planning.plans import Plan
 from occamroute.profiles import Profile
 
 __all__ = [
-    "METHODS", "Answered", "Method", "Penalties", "Setting", "checked_methods", "dearest_of", "in_words", "make_method",
-    "most_accurate_of", "require_estimator", "seeded_estimator",
+    "METHODS", "PAPER_PENALTIES", "Answered", "Method", "Penalties", "Setting", "checked_methods", "dearest_of",
+    "in_words", "make_method", "most_accurate_of", "require_estimator", "seeded_estimator",
 ]  # fmt: skip
+
+# The λ that the paper's method is tuned over: what auto tries, and the two values that the paper publishes.
+PAPER_PENALTIES = (*PENALTIES, 5.0, 100.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +224,8 @@ class Penalties:
         """The penalty whose plan is right most often on held-out rows, at a budget per query."""
         share = max(share, least_share(self.profile, self.folds, self.candidate))
         trials = [
-            trial(self.profile, self.folds, self.candidate, penalty, share, seed=self.seed) for penalty in PENALTIES
+            trial(self.profile, self.folds, self.candidate, penalty, share, seed=self.seed)
+            for penalty in PAPER_PENALTIES
         ]
         return max((one for one in trials if one is not None), key=lambda one: float(one.outcome.mean())).penalty
 

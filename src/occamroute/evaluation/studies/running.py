@@ -11,17 +11,26 @@ from typing import Any
 
 import numpy as np
 
+import occamroute
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError
+from occamroute.evaluation.source_hashes import hash_of, source_files
 from occamroute.evaluation.studies.base import Result, Row, Study
 from occamroute.evaluation.studies.bench import Bench
 from occamroute.evaluation.studies.subjects import Subject
 from occamroute.storage import whole_file
 from occamroute.tables import write_csv
 
-__all__ = ["Record", "about", "kept_record", "run_studies", "stamp"]
+__all__ = ["MEASURED", "Record", "about", "kept_record", "run_studies", "stamp"]
 
 Progress = Callable[[int, int], None]
+# The modules that studies measure: results made with other code are made again.
+MEASURED = (
+    "_arrays.py", "_intervals.py", "_money.py", "estimation", "evaluation/baselines.py", "evaluation/comparing.py",
+    "evaluation/resampling.py", "evaluation/scoring.py", "evaluation/studies", "knapsack", "neighbors",
+    "planning/candidates.py", "planning/choosing.py", "planning/combining.py", "planning/estimates.py",
+    "planning/fitting.py", "planning/held_out.py", "planning/members.py", "planning/plans.py", "profiles.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,9 +51,11 @@ class Record:
 
 
 def stamp(subjects: Sequence[Subject], *, seed: int, quick: bool) -> dict[str, Any]:
-    """What results depend on: the version, the seed, the sizes and the data."""
+    """What results depend on: the version and the source of what is measured, the seed, the sizes and the data."""
     data = {subject.name: subject.fingerprint for subject in subjects}
-    return {"version": __version__, "seed": seed, "quick": quick, "data": data}
+    package = Path(occamroute.__file__).parent
+    source = hash_of({path: content for module in MEASURED for path, content in source_files(package, module).items()})
+    return {"version": __version__, "source": source, "seed": seed, "quick": quick, "data": data}
 
 
 def about(bench: Bench) -> dict[str, Any]:
