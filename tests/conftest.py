@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pytest
+from quick_candidates import use_all_candidates, use_few_candidates
 
 import occamroute as oc
 
@@ -18,7 +20,55 @@ import occamroute as oc
 os.environ.setdefault("RAY_AUTH_TOKEN", uuid4().hex)
 # Triton looks at this when it is imported, which torch does for it: its kernels are interpreted here, without a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+# Ray's workers have the environment that it was started in: a key for the billing server, and these tests' modules.
+os.environ.setdefault("BILLING_KEY", "sk-secret-0123456789")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+use_few_candidates()  # before any fixture of any scope: full fits are for those who ask for all candidates
+
+
+@pytest.fixture(scope="module")
+def all_candidates() -> Iterator[None]:
+    """In this module ``fit`` chooses among everything, as users have it."""
+    use_all_candidates()
+    yield
+    use_few_candidates()
+
+
+# Files that take longest come first, so that no core is idle at the end; seconds on two quiet cores.
+LONG_FILES: tuple[str, ...] = ()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests stay together, in one process; so do all that use the one Ray."""
+    for item in items:
+        uses_ray = "ray_cluster" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("ray" if uses_ray else item.path.stem))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    group = next(item.iter_markers("xdist_group")).args[0]
+    return -1 if group == "ray" else LONG_FILES.index(group) if group in LONG_FILES else len(LONG_FILES)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """The one Ray of these tests, with two workers: executors come and go, and it stays."""
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp")  # a socket's path must be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        ray.init(
+            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+            object_store_memory=200 * 2**20, _temp_dir=folder,
+        )  # fmt: skip
+        yield
+        assert ray.is_initialized()
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

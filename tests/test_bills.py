@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import process, run
 from servers import BillingServer, billing_server
 
 import occamroute as oc
@@ -27,7 +27,7 @@ LABELS = ("cat", "dog", "eel")
 PRICES = {"mini": (0.15, 0.6), "medium": (1.5, 6), "large": (7.5, 30)}
 # Every kill needs a new process, whose start takes most of the time; a study may kill more often.
 KILLS = int(os.environ.get("OCCAMROUTE_KILLS", "5"))
-KEY = "sk-secret-0123456789"
+KEY = os.environ["BILLING_KEY"]
 
 
 def texts(rows: int, seed: int) -> list[str]:
@@ -154,46 +154,35 @@ def write_project(folder: Path, server: BillingServer, profile: oc.Profile) -> N
 
 def classify_words(out: str, budget: float) -> list[str]:
     files = ["occamroute.toml", "profile.parquet", "queries.csv"]
-    return [sys.executable, "-m", "occamroute", "classify", *files, "--budget", f"{budget:.6f}", "--out", out]
+    return ["classify", *files, "--budget", f"{budget:.6f}", "--out", out]
 
 
-def killed(
-    server: BillingServer, folder: Path, environment: dict[str, str], words: list[str], *, times: int, requests: int
-) -> None:
+def killed(server: BillingServer, folder: Path, words: list[str], *, times: int, requests: int) -> None:
     """Start a command and kill it, so many times, each after a random number of requests."""
     draw = random.Random(0)  # noqa: S311  # moments, no secrets
     for _ in range(times):
         until = server.bill()["requests"] + draw.randint(1, requests)
-        process = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-        while process.poll() is None and server.bill()["requests"] < until:
+        started = subprocess.Popen(process(*words), cwd=folder, stdout=subprocess.DEVNULL)
+        while started.poll() is None and server.bill()["requests"] < until:
             time.sleep(0.005)
-        assert process.poll() is None, "it ended before it could be killed"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert started.poll() is None, "it ended before it could be killed"
+        started.send_signal(signal.SIGKILL)
+        started.wait()
 
 
 def test_kill_and_resume(profile: oc.Profile, tmp_path: Path) -> None:
     """Killed at random moments (kill -9), then resumed: the same file, and only calls under way were paid again."""
-    environment = {**os.environ, "BILLING_KEY": KEY}
     with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 4 * float(profile.mean_costs.max()) * 200
-        whole = subprocess.run(
-            classify_words("whole.csv", budget),
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        whole = run(*classify_words("whole.csv", budget), cwd=tmp_path)
+        assert whole.returncode == 0, whole.stderr
         assert KEY not in whole.stdout + whole.stderr
         calls = sum(server.bill()["served_by"].values())
         server.meet()
-        killed(server, tmp_path, environment, classify_words("killed.csv", budget), times=KILLS, requests=14)
-        done = subprocess.run(
-            [*classify_words("killed.csv", budget), "--json"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        killed(server, tmp_path, classify_words("killed.csv", budget), times=KILLS, requests=14)
+        done = run(*classify_words("killed.csv", budget), "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
         bill = server.bill()
         spent = json.loads(done.stdout)["spent"]
         again = sum(bill["served_by"].values()) - calls
@@ -206,15 +195,12 @@ def test_kill_and_resume(profile: oc.Profile, tmp_path: Path) -> None:
 
 def test_killed_on_a_tight_budget(profile: oc.Profile, tmp_path: Path) -> None:
     """Where money is short, what is lost with a kill is missing: still no query is paid twice, and the cap is kept."""
-    environment = {**os.environ, "BILLING_KEY": KEY}
     with billing_server("--delay", "0.03", "--key", KEY) as server:
         write_project(tmp_path, server, profile)
         budget = 0.4 * float(profile.mean_costs.max()) * 200
-        killed(server, tmp_path, environment, classify_words("tight.csv", budget), times=2, requests=90)
-        done = subprocess.run(
-            [*classify_words("tight.csv", budget), "--json"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        killed(server, tmp_path, classify_words("tight.csv", budget), times=2, requests=90)
+        done = run(*classify_words("tight.csv", budget), "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
         bill = server.bill()
         summary = json.loads(done.stdout)
         assert summary["answered"] == 200

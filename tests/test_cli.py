@@ -1,4 +1,4 @@
-"""The command line as a user has it: real processes, real files, one story."""
+"""The command line as a user has it: real files, one story, and real processes where these matter."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import process, run, start
 
 import occamroute as oc
 from occamroute.cli._ending import end_like_an_interrupt
 from occamroute.cli.plan import _show as show_plan
-
-
-def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "occamroute", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -163,14 +159,13 @@ def wait_until_kernels_are_loaded(pid: int) -> None:
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_plan_leaves_nothing(way: signal.Signals, folder: Path) -> None:
     """Ctrl-C in the middle, or a polite end: the exit code that shells expect, one sentence, no file."""
-    words = ["plan", "cifar10", "queries.npy", "--budget", "1", "--out", "never.parquet"]
-    command = [sys.executable, "-m", "occamroute", *words]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_until_kernels_are_loaded(process.pid)
-        process.send_signal(way)
-        _, stderr = process.communicate()
+    words = ("plan", "cifar10", "queries.npy", "--budget", "1", "--out", "never.parquet")
+    with start(*words, cwd=folder, quick=False) as started:
+        wait_until_kernels_are_loaded(started.pid)
+        started.send_signal(way)
+        _, stderr = started.communicate()
     # Python ends itself by SIGINT if that came while a string was run, as imports do; shells say 130 all the same.
-    assert process.returncode in ((130, -2) if way == signal.SIGINT else (143,))
+    assert started.returncode in ((130, -2) if way == signal.SIGINT else (143,))
     assert stderr == "occamroute: interrupted.\n"
     assert not list(folder.glob("*never*")) + list(folder.glob(".*never*"))
 
@@ -275,6 +270,18 @@ def test_every_verb_has_json(tmp_path: Path) -> None:
     for verb in ("demo", "plan", "frontier", "verify"):
         assert "--json" in run(verb, "--help", cwd=tmp_path).stdout
     assert run("--version", cwd=tmp_path).stdout == f"occamroute {oc.__version__}\n"
+
+
+def test_a_process_says_the_same(folder: Path) -> None:
+    """What other tests see without a process of its own is what ``python -m occamroute`` writes and exits with."""
+    cases: tuple[tuple[object, ...], ...] = (
+        ("plan", "profile.parquet", "queries.csv", "--budget", BUDGET, "--estimator", "bagged", "--json"),
+        ("plan", "profile.parquet", "queries.npy", "--budget", "0.0001"),
+    )
+    for words in cases:
+        there = subprocess.run(process(*words, quick=False), cwd=folder, capture_output=True, text=True, check=False)
+        here = run(*words, cwd=folder)
+        assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,20 @@
-"""Live classifiers from the command line: bad input, interruptions, journals, secrets; real processes and files."""
+"""Live classifiers from the command line: bad input, interruptions, journals, secrets; real files and processes."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run, start
 
 MODULE = '''
 """Functions that are called as classifiers; those that are slow write down what they are asked."""
@@ -72,17 +71,6 @@ def slow(queries):
     return good(queries)
 '''
 KEY = "sk-very-secret-0123456789"
-
-
-def run(*words: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "occamroute", *map(str, words)]
-    known = {**os.environ, **environment}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=known, timeout=120)
-
-
-def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "occamroute", *map(str, words)]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def refused(done: subprocess.CompletedProcess[str], sentence: str, code: int = 2) -> None:
@@ -283,10 +271,10 @@ def called(folder: Path) -> Counter[str]:
     return Counter(path.read_text().split() if path.exists() else ())
 
 
-def wait_for_calls(folder: Path, process: subprocess.Popen[str], number: int) -> None:
+def wait_for_calls(folder: Path, started: subprocess.Popen[str], number: int) -> None:
     until = time.monotonic() + 60
     while called(folder).total() < number:
-        assert process.poll() is None, process.communicate()
+        assert started.poll() is None, started.communicate()
         assert time.monotonic() < until
         time.sleep(0.02)
 
@@ -308,17 +296,17 @@ def test_an_interrupted_profile_goes_on(way: str, folder: Path) -> None:
     """The profile is the uninterrupted one's, and only what was under way when it was killed is asked again."""
     (folder / "slow.toml").write_text(pool_text("slow", batch_size=4))
     words = ("profile", "slow.toml", "train.csv", "--out", "slow.parquet", "--json")
-    with start(*words, cwd=folder) as process:
-        wait_for_calls(folder, process, 12)
-        process.send_signal(getattr(signal, way))
-        stdout, stderr = process.communicate(timeout=60)
+    with start(*words, cwd=folder) as started:
+        wait_for_calls(folder, started, 12)
+        started.send_signal(getattr(signal, way))
+        stdout, stderr = started.communicate(timeout=60)
     assert stdout == ""
     assert "slow.parquet" not in names(folder)
     if way == "SIGINT":
-        assert process.returncode == 130
+        assert started.returncode == 130
         assert stderr == "occamroute: interrupted; the same command goes on where this one stopped.\n"
     else:
-        assert process.returncode == -signal.SIGKILL
+        assert started.returncode == -signal.SIGKILL
     before = called(folder)
     assert 12 <= before.total() < 80
     under_way = unfinished(folder, "slow.parquet.journal", "x")
@@ -361,14 +349,14 @@ def test_an_interrupted_run_goes_on(folder: Path) -> None:
     """SIGTERM while answers are bought, a second process meanwhile, and the same command again."""
     (folder / "slow.toml").write_text(pool_text("slow", batch_size=2))
     words = ("classify", "slow.toml", "profile.parquet", "new.csv", "--budget", 120, "--json", "--out", "slow.csv")
-    with start(*words, cwd=folder) as process:
-        wait_for_calls(folder, process, 4)
-        process.send_signal(signal.SIGSTOP)  # or it might be done before the other has begun
+    with start(*words, cwd=folder) as started:
+        wait_for_calls(folder, started, 4)
+        started.send_signal(signal.SIGSTOP)  # or it might be done before the other has begun
         refused(run(*words, cwd=folder), "another process is writing it")
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGCONT)
-        stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (128 + signal.SIGTERM, "")
+        started.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGCONT)
+        stdout, stderr = started.communicate(timeout=60)
+    assert (started.returncode, stdout) == (128 + signal.SIGTERM, "")
     assert stderr == "occamroute: interrupted; the same command goes on where this one stopped.\n"
     assert "slow.csv" not in names(folder)
     done = run(*words, cwd=folder)
@@ -381,18 +369,6 @@ def test_an_interrupted_run_goes_on(folder: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     assert json.loads(whole.stdout)["spent"] == summary["spent"]
     assert (folder / "whole.csv").read_text() == (folder / "slow.csv").read_text()
-
-
-def test_interrupting_what_does_not_go_on(folder: Path) -> None:
-    """Other verbs do not promise to."""
-    (folder / "slow.toml").write_text(pool_text("good"))
-    np.save(folder / "queries.npy", np.zeros((40, 10)))
-    with start("plan", "cifar10", "queries.npy", "--budget", 1, cwd=folder) as process:
-        time.sleep(2.5)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode in (130, -2)  # see test_cli.py
-    assert stderr == "occamroute: interrupted.\n"
 
 
 def test_a_journal_of_another_run(folder: Path) -> None:

@@ -202,7 +202,7 @@ def test_an_interrupted_comparison_goes_on(
     assert seen == sorted(seen)
 
 
-def test_the_same_on_ray(known: oc.Profile, folder: Path) -> None:
+def test_the_same_on_ray(known: oc.Profile, folder: Path, ray_cluster: None) -> None:
     """Local and Ray give the same report, but for the seconds."""
     options: dict[str, Any] = {"budgets": budgets(known, shares=(0.1, 0.3)), "methods": (*QUICK, "kernel")}
     here = oc.compare(known, folder, **options)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 
 import occamroute as oc
 from occamroute.evaluation.doctor import CHECKS, SEVERITIES, Finding
@@ -348,11 +347,6 @@ def test_features_that_are_not_worth_their_cost(real: oc.Profile) -> None:
 
 
 # The command, and the page
-
-
-def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "occamroute", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def test_the_command(tmp_path: Path, real: oc.Profile) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import process, run
 
 import occamroute as oc
 from occamroute import folders
@@ -557,53 +558,39 @@ def profile_file(known: oc.Profile, tmp_path_factory: pytest.TempPathFactory) ->
     return place
 
 
-def command(*words: str | Path) -> list[str]:
-    return [sys.executable, "-m", "occamroute", *map(str, words)]
-
-
 def test_the_story_from_the_command_line(
     known: oc.Profile, features: Any, folder: Path, profile_file: Path, tmp_path: Path
 ) -> None:
     """Killed in the middle, run again, verified; the frontier; a plan that is only looked at leaves nothing behind."""
     budget, out = str(whole(known, 0.2)), tmp_path / "plan"
-    words = command("plan", profile_file, folder, "--budget", budget, "--estimator", "sampled", "--out", out, "--json")
-    first = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    words = ("plan", profile_file, folder, "--budget", budget, "--estimator", "sampled", "--out", out, "--json")
+    first = subprocess.Popen(process(*words), stdout=subprocess.DEVNULL)
     estimates = tmp_path / "plan.estimates"
     deadline = time.monotonic() + 60.0
     while not list(estimates.glob("part-*")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    about = json.loads(done.stdout)
+    about = json.loads(run(*words, cwd=tmp_path).stdout)
     held = oc.estimate(known, features, estimator="sampled").plan(float(budget))
     assert (about["usage"], about["planned_cost"], about["out"]) == (held.usage, held.planned_cost, str(out))
     assert [path.name for path in tmp_path.iterdir()] == ["plan"]
-    assert "the certificate holds" in subprocess.run(command("verify", out), capture_output=True, text=True).stdout
-    shown = subprocess.run(
-        command("frontier", profile_file, folder, "--estimator", "sampled", "--json"), capture_output=True, text=True
-    )
+    assert "the certificate holds" in run("verify", out, cwd=tmp_path).stdout
+    shown = run("frontier", profile_file, folder, "--estimator", "sampled", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout)["n_queries"] == ROWS
-    looked = subprocess.run(
-        command("plan", profile_file, folder, "--budget", budget, "--estimator", "mixture"),
-        capture_output=True, text=True, cwd=tmp_path,
-    )  # fmt: skip
+    looked = run("plan", profile_file, folder, "--budget", budget, "--estimator", "mixture", cwd=tmp_path)
     assert "expected accuracy" in looked.stdout
-    words = command("plan", profile_file, folder, "--budget", budget, "--out", tmp_path / "plan.csv")
-    refused = subprocess.run(words, capture_output=True, text=True)
+    refused = run("plan", profile_file, folder, "--budget", budget, "--out", tmp_path / "plan.csv", cwd=tmp_path)
     assert (refused.returncode, "planned into a folder" in refused.stderr) == (2, True)
     assert sorted(os.listdir(tmp_path)) == ["plan"]
 
 
 @pytest.fixture(scope="module")
-def ray_executor() -> Iterator[Any]:
+def ray_executor(ray_cluster: None) -> Iterator[Any]:
     from occamroute.executors.ray import RayExecutor
 
-    with pytest.MonkeyPatch.context() as patch:
-        # Its workers must find the estimators of this module.
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        with RayExecutor(workers=2) as executor:
-            yield executor
+    with RayExecutor() as executor:
+        yield executor
 
 
 def test_ray_gives_the_same_plan(known: oc.Profile, folder: Path, tmp_path: Path, ray_executor: Any) -> None:

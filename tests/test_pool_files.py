@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import skops.io
+from commands import run
 from hypothesis import given
 from sklearn.linear_model import LogisticRegression
 
@@ -338,11 +337,6 @@ def test_schema_refuses_what_the_reader_refuses(name: str, schema: dict[str, Any
     """An editor shows the fault while one types."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(BROKEN[name][0].removeprefix("\ufeff")), schema)
-
-
-def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "occamroute", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def test_check_from_the_command_line(folder: Path) -> None:

@@ -6,7 +6,6 @@ import collections
 import importlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,13 +34,8 @@ Profiles = tuple[oc.Profile, oc.Profile]
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[RayExecutor]:
-    """Two workers of a Ray that the test started itself: executors come and go, and it stays."""
-    folder = tempfile.mkdtemp(prefix="oc-", dir="/tmp")
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-        object_store_memory=200 * 2**20, _temp_dir=folder,
-    )  # fmt: skip
+def workers(ray_cluster: None) -> Iterator[RayExecutor]:
+    """An executor whose two workers have begun."""
     with RayExecutor() as executor:
         deadline = time.monotonic() + 60
         while len({done.process for done in executor.history}) < 2 and time.monotonic() < deadline:
@@ -49,8 +43,6 @@ def workers() -> Iterator[RayExecutor]:
         executor.history.clear()
         yield executor
     assert ray.is_initialized()
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _slept(seconds: float, item: int) -> int:

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import process, run
 from servers import BillingServer, billing_server
 
 import occamroute as oc
@@ -27,7 +27,7 @@ from occamroute.profiling import blocks as profiling_blocks
 
 LABELS = ("cat", "dog", "eel")
 PRICES = {"mini": (0.15, 0.6), "large": (7.5, 30)}
-KEY = "sk-secret-9876543210"
+KEY = os.environ["BILLING_KEY"]
 
 
 def texts(rows: int, seed: int) -> list[str]:
@@ -40,11 +40,9 @@ def truth(queries: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[RayExecutor]:
-    os.environ["BILLING_KEY"] = KEY  # a worker has the environment of the Ray that it belongs to
-    with RayExecutor(workers=2, retries=8) as executor:
+def workers(ray_cluster: None) -> Iterator[RayExecutor]:
+    with RayExecutor(retries=8) as executor:
         yield executor
-    del os.environ["BILLING_KEY"]
 
 
 @pytest.fixture(scope="module")
@@ -223,25 +221,23 @@ def test_a_key_is_billed_once(server: BillingServer, workers: RayExecutor) -> No
     assert (bill["billed"], bill["repeated"]) == (3, 1)
 
 
-def test_a_command_that_was_killed_pays_once(
-    server: BillingServer, known: oc.Profile, workers: RayExecutor, tmp_path: Path
-) -> None:
+def test_a_command_that_was_killed_pays_once(server: BillingServer, known: oc.Profile, tmp_path: Path) -> None:
     """Without Ray, too: what was under way is asked again under the same key, and billed once."""
     write_pool(tmp_path, server)
     oc.save(known, tmp_path / "profile.parquet")
     lines = ["id,text", *(f"q{row},{text}" for row, text in enumerate(texts(150, 5)))]
     (tmp_path / "queries.csv").write_text("\n".join(lines) + "\n")
     budget = f"{2.0 * float(known.mean_costs.max()) * 150:.6f}"
-    words = [sys.executable, "-m", "occamroute", "classify", "occamroute.toml", "profile.parquet", "queries.csv"]
-    words += ["--budget", budget, "--json"]
+    words = ("classify", "occamroute.toml", "profile.parquet", "queries.csv", "--budget", budget, "--json")
     server.meet()
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    while process.poll() is None and server.bill()["requests"] < 40:
+    started = subprocess.Popen(process(*words), cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while started.poll() is None and server.bill()["requests"] < 40:
         time.sleep(0.005)
-    assert process.poll() is None, "it ended before it could be killed"
-    process.kill()
-    process.wait()
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert started.poll() is None, "it ended before it could be killed"
+    started.kill()
+    started.wait()
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     bill = server.bill()
     assert bill["repeated"] > 0
     assert max(bill["billed_by"].values()) == 1

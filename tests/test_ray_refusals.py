@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 import occamroute as oc
+from occamroute.executors import ray_connection
 from occamroute.executors.ray import RayExecutor
+
+
+@pytest.fixture(autouse=True)
+def _not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests of this process are connected to."""
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_connection, "_shared", {})
 
 
 def _attempt(address: str | None = None) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 from report_reading import ReadPage
 from typer.testing import CliRunner
 
@@ -499,9 +498,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nouns
         assert isinstance(failed, oc.OccamError)
         assert sentence in str(failed)
     oc.save(replace(nouns["plan"], planned_cost=nouns["plan"].planned_cost / 2), "false.parquet")
-    done = subprocess.run(
-        [sys.executable, "-m", "occamroute", "report", "false.parquet"], capture_output=True, text=True, check=False
-    )
+    done = run("report", "false.parquet", cwd=Path())
     assert done.returncode == 4
     assert done.stderr.startswith("occamroute: ")
     assert done.stderr.count("\n") == 1

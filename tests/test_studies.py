@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 from html import escape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run
 
 import occamroute as oc
 from occamroute.charts import heat_map, stacked_bars
@@ -25,11 +24,6 @@ from occamroute.evaluation.studies.running import run_studies
 from occamroute.evaluation.studies.separation import duplicate_counts, pair_distances
 from occamroute.evaluation.studies.subjects import Subject, from_folder, from_profile, shipped
 from occamroute.evaluation.studies.variance import estimator_variance
-
-
-def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "occamroute", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def read(path: Path) -> list[dict[str, str]]:

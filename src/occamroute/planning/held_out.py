@@ -28,7 +28,6 @@ __all__ = [
     "cross_fitted",
     "held_out_estimates",
     "sampled_member",
-    "works",
 ]
 
 # The pool divided by the sample size: about how many neighbours share an estimate.
@@ -106,7 +105,7 @@ Work = Callable[[Judged], Held]
 
 def held_out_estimates(judged: Judged, tick: Callable[[], None], executor: Executor | None) -> Held:
     """Each estimator with its estimates of the targets on the held-out rows, from the other folds alone."""
-    pieces = works()[::-1]  # the longest piece of work, the forest, is the last: workers begin with it
+    pieces = FAMILIES[::-1]  # the longest piece of work, the forest, is the last: workers begin with it
     running = (
         map(partial(_estimates_of, judged), pieces) if executor is None else executor.map(_estimates_of, judged, pieces)
     )
@@ -121,12 +120,6 @@ def _estimates_of(judged: Judged, work: Work) -> Held:
     # Sums of linear algebra depend on the number of its threads: here it is the same whoever works.
     with one_thread_each():
         return work(judged)
-
-
-def works() -> list[Work]:
-    """What can be done side by side."""
-    bagged: list[Work] = [partial(_bagged_work, metric=metric) for metric in METRICS]
-    return [_sampled_work, *bagged, _kernel_work, _other_kernel_work, _forest_work]
 
 
 def _sampled_work(judged: Judged) -> Held:
@@ -233,3 +226,13 @@ def _ranks(pool: int, smoothing: int) -> FloatArray:
 
 def _sample_size(pool: int, smoothing: int) -> int:
     return max(1, pool // smoothing)
+
+
+# Families of estimators that are tried, each a piece of work that can be done beside the others.
+FAMILIES: tuple[Work, ...] = (
+    _sampled_work,
+    *(partial(_bagged_work, metric=metric) for metric in METRICS),
+    _kernel_work,
+    _other_kernel_work,
+    _forest_work,
+)
