@@ -77,6 +77,11 @@ RESULTS: Mapping[str, Result] = {
         ("estimation/bagged.py", "neighbors", "routing/drift.py", "routing/martingales.py", "routing/novelty.py"),
         "python benchmarks/drift.py --data DIR --out benchmarks/results/drift.md",
     ),
+    "results/languages": Result(
+        ("results/languages.md",),
+        (*PLANNING, "execution", "purchasing"),
+        "python benchmarks/languages.py --data FILE",
+    ),
     "scale/out_of_core": _pair(
         "scale/out_of_core",
         (*PLANNING, "executors", "folders.py", "part_folders.py", "storage.py"),

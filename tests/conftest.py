@@ -40,6 +40,7 @@ def all_candidates() -> Iterator[None]:
 LONG_FILES: tuple[str, ...] = ()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests stay together, in one process; so do all that use the one Ray."""
     for item in items:
