@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from occamroute.cli._app import app
 from occamroute.pool_files.reading import SECTIONS
 from occamroute.pool_files.schema import pool_schema
 
-__all__ = ["PAGES", "commands", "grouped_names", "openapi"]
+__all__ = ["BESIDE", "PAGES", "commands", "grouped_names", "openapi", "pool_schema", "small_service"]
 
 # Headings of the Python page, and the packages and modules whose names stand under them.
 GROUPS = {
@@ -154,19 +155,27 @@ def _about(parameter: Any) -> str:
     return f"{help_text} By default `{default}`."
 
 
-def openapi() -> dict[str, Any]:
-    """The OpenAPI document of a small service: three classes, two classifiers, features of the cheaper one."""
-    from occamroute.serving.app import create_app
-    from occamroute.serving.documents import document
+@contextmanager
+def small_service() -> Iterator[Any]:
+    """A service with three classes, two classifiers and the features of the cheaper one."""
     from occamroute.serving.running import Options, service_from
 
     with tempfile.TemporaryDirectory() as folder:
         options = Options(budget=100, window="day", state=Path(folder), extractor="small")
         service = service_from(_small_profile(), None, options)
         try:
-            return document(create_app(service))
+            yield service
         finally:
             service.router.close()
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document of a small service."""
+    from occamroute.serving.app import create_app
+    from occamroute.serving.documents import document
+
+    with small_service() as service:
+        return document(create_app(service))
 
 
 def _small_profile() -> oc.Profile:

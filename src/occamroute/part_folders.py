@@ -95,8 +95,9 @@ class PartFolder:
                 raise InvalidInputError(
                     f"{place} holds {_article(found['kind'])} of something else: give another folder, or remove it."
                 )
-        else:
-            made._write_about({}, done=False)
+            # The parts that are there decide how large parts are: another version may have begun the folder.
+            return cls(place, kind, key, rows, int(found.get("part_rows", part_rows)))
+        made._write_about({}, done=False)
         return made
 
     @classmethod
