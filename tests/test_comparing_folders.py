@@ -88,7 +88,7 @@ def assert_same(large: oc.Report, held: oc.Report) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(known: oc.Profile, test: oc.Profile, folder: Path) -> tuple[oc.Report, oc.Report]:
+def both(known: oc.Profile, test: oc.Profile, folder: Path, all_candidates: None) -> tuple[oc.Report, oc.Report]:
     """Every method, and an estimator of the caller's, on the folder and in memory."""
     methods: dict[str, Any] = {name: name for name in METHODS if name != "auto"}
     methods |= {"auto": "auto_uncombined", "mine": oc.BaggedNeighbors(50)}
