@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ os.environ.setdefault("RAY_AUTH_TOKEN", uuid4().hex)
 os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray's workers have the environment that it was started in: a key for the billing server, and these tests' modules.
 os.environ.setdefault("BILLING_KEY", "sk-secret-0123456789")
+# A shell that starts tests in the background has them ignore Ctrl-C, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -40,33 +44,30 @@ def all_candidates() -> Iterator[None]:
 LONG_FILES = (
     "test_cluster",
     "test_bills",
-    "test_examples",
-    "test_routing",
-    "test_browser",
-    "test_neighbors_answers",
-    "test_folders",
-    "test_gpu_groups",
     "test_docs",
-    "test_recipes",
-    "test_cli",
+    "test_browser",
+    "test_examples",
+    "test_ray",
     "test_answering",
-    "test_report_browser",
-    "test_compiled",
-    "test_documentation_site",
-    "test_estimation",
-    "test_process",
-    "test_planning",
-    "test_pool_files",
-    "test_coverage",
-    "test_exact",
-    "test_studies",
     "test_cli_live",
+    "test_cli",
+    "test_documentation_site",
+    "test_folders",
+    "test_process",
+    "test_execution",
+    "test_auto",
+    "test_routing",
+    "test_report_browser",
     "test_ledger",
+    "test_neighbors_answers",
+    "test_keys",
+    "test_gpu_groups",
+    "test_openai",
+    "test_comparing_folders",
+    "test_schemathesis",
+    "test_exact",
+    "test_ledger_failures",
     "test_torch",
-    "test_hugging_face",
-    "test_drift",
-    "test_report_pages",
-    "test_llm_labels",
 )
 
 

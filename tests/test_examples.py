@@ -11,13 +11,18 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import as_in_a_process, run
+
+from occamroute.adapters.openai import ChatClassifier
+from occamroute.pool import PerToken
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -130,10 +135,11 @@ def test_language_id(tmp_path: Path) -> None:
     check_against_singles(ran, tested, budget, points=0.03)
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the example with its service running, and the pool file with the service's address."""
-    folder = copied("llm_labels", tmp_path)
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the example with its files made, its service running, and its address in the pool file."""
+    folder = copied("llm_labels", tmp_path_factory.mktemp("service"))
+    script("prepare.py", cwd=folder)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "server.py", "--port", "0"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -153,7 +159,6 @@ def service(tmp_path: Path) -> Iterator[Path]:
 def test_llm_labels(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three chat models paid by the token: the whole story, on some of the texts."""
     monkeypatch.setenv("LLM_KEY", "any-will-do")
-    script("prepare.py", cwd=service)
     for name, rows in (("train.csv", 400), ("test.csv", 300)):
         with (service / name).open(newline="", encoding="utf-8") as file:
             kept = list(csv.reader(file))[: rows + 1]
@@ -165,6 +170,35 @@ def test_llm_labels(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = round(0.6 * dearest * 300, 4)
     ran = classified(service, "test.csv", budget, label="label")
     check_against_singles(ran, tested, budget, points=0.05)
+
+
+def test_models_differ_in_accuracy_and_price(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that cost more are better; costs are below the worst case; probabilities come from the model."""
+    monkeypatch.setenv("LLM_KEY", "any")
+    pool = tomllib.loads((service / "occamroute.toml").read_text(encoding="utf-8"))
+    with (service / "test.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert pool["classes"] == sorted({row["label"] for row in rows})
+    rows = rows[:150]
+    right, costs = [], []
+    for name, entry in pool["classifiers"].items():
+        model = ChatClassifier(
+            name,
+            PerToken(**entry["cost"]),
+            classes=tuple(pool["classes"]),
+            base_url=entry["base_url"],
+            model=entry["model"],
+            key_env=entry["key_env"],
+        )
+        answers = [model.answer([row["text"]]) for row in rows]
+        found = [pool["classes"][int(answer.probabilities.argmax())] for answer in answers]
+        right.append(np.mean([label == row["label"] for label, row in zip(found, rows, strict=True)]))
+        charged = [np.asarray(answer.cost, object)[0] for answer in answers]
+        assert all(a <= b for a, b in zip(charged, model.max_cost([row["text"] for row in rows]), strict=True))
+        assert 0.2 < np.mean([answer.probabilities.max() for answer in answers]) < 0.95
+        costs.append(sum(charged))
+    assert 0.4 < right[0] < right[1] - 0.05 < right[2] - 0.05 < 0.9
+    assert costs[2] > 4 * costs[1] > 36 * costs[0]
 
 
 @pytest.mark.parametrize("name", ["digits", "language_id", "llm_labels"])

@@ -123,6 +123,7 @@ def test_plans_are_the_same_row_for_row(workers: RayExecutor, cifar10_small: Pro
     assert steps[-1][0] == steps[-1][1] <= len(workers.history)
 
 
+@pytest.mark.usefixtures("all_candidates")  # as Ray's workers have them
 def test_comparisons_are_the_same(workers: RayExecutor, cifar10_small: Profiles) -> None:
     """Methods side by side give the report of methods one after the other, but for the seconds."""
     profile, test = (half.take(np.arange(300)) for half in cifar10_small)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
+import runpy
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from commands import as_in_a_process
 from PIL import Image
 from safetensors.numpy import load_file
 
@@ -93,10 +95,11 @@ def test_the_example_runs(images: Path, weights: dict[str, Path], tmp_path: Path
     """The script of the example makes the same pool, with weights that it finds in a folder."""
     script = Path(__file__).parent.parent / "examples" / "paper_images" / "make_pool.py"
     options = ["--out", "made", "--models", MODELS[0], "--weights", weights[MODELS[0]].parent, "--image-size", "32"]
-    words = [sys.executable, *map(str, (script, images, *options)), "--device", "cpu"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "resnet18: 36 of 36 images" in done.stdout
-    assert done.stdout.endswith("The pool is in made/occamroute.toml.\n")
+    words = [str(word) for word in (script, images, *options, "--device", "cpu")]
+    with as_in_a_process(words, tmp_path), redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(str(script), run_name="__main__")
+    assert "resnet18: 36 of 36 images" in said.getvalue()
+    assert said.getvalue().endswith("The pool is in made/occamroute.toml.\n")
     assert read_pool(tmp_path / "made" / "occamroute.toml").names == ("resnet18",)
 
 

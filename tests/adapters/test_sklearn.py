@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from occamroute.adapters import adapter, classifier
 from occamroute.adapters.sklearn import SklearnClassifier
-from occamroute.errors import InvalidInputError
+from occamroute.errors import InvalidInputError, MissingExtraError
 from occamroute.pool import Measured, Pool
 from occamroute.testing import check_classifier
 
@@ -164,15 +163,10 @@ def test_its_own_order_is_the_pools() -> None:
     check_classifier(classifier("own", _Own(), classes="abc"), [[0], [1]], "abc")
 
 
-def test_the_missing_library_is_named(saved: Path) -> None:
+def test_the_missing_library_is_named(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without skops, one sentence says what to install."""
-    code = (
-        "import sys; sys.modules['skops'] = None\n"
-        "from occamroute.adapters.sklearn import SklearnClassifier\n"
-        f"SklearnClassifier('lr', 1, classes=tuple('0123456789'), path={str(saved)!r})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.endswith(
-        "a .skops file needs libraries that are not installed: pip install 'occamroute[sklearn]'.\n"
-    )
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    with pytest.raises(MissingExtraError) as caught:
+        SklearnClassifier("lr", 1, classes=tuple("0123456789"), path=saved)
+    wanted = "a .skops file needs libraries that are not installed: pip install 'occamroute[sklearn]'."
+    assert str(caught.value) == wanted

@@ -105,7 +105,8 @@ def make_nouns(folder: Path) -> dict[str, Any]:
     frontier = estimate.frontier()
     run = oc.execute(plan, pool(), queries())
     report = oc.compare(bought, bought, budgets=[BUDGET], methods=("mixture", "sampled", "oracle"))
-    for name, noun in {"plan": plan, "frontier": frontier, "run": run, "report": report}.items():
+    nouns: dict[str, Any] = {"plan": plan, "frontier": frontier, "run": run, "report": report}
+    for name, noun in nouns.items():
         oc.save(noun, folder / f"{name}.parquet")
     oc.save(bought, folder / "bought.parquet")
     return {
