@@ -3,8 +3,7 @@
     python benchmarks/current.py [--json]
     python benchmarks/current.py --stamp NAME [--commit COMMIT]
 
-``--stamp`` stamps a result that was just made; with ``--commit`` one that was measured at that commit. The benchmarks
-that write a result stamp it themselves.
+``--stamp`` stamps a result that was just made; with ``--commit`` one that was measured at that commit.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ def main() -> None:
         for reason in one.reasons:
             print(f"    {reason}")
         if not one.current:
-            print(f"    make it again: {one.command}")
+            print(f"    to measure again: {one.command}")
+            print(f"    and then: python benchmarks/current.py --stamp {one.name}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import stamping
-
 import occamroute as oc
 
 HERE = Path(__file__).parent
@@ -76,7 +74,6 @@ def main() -> None:
     ]
     wish.out.write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
-    stamping.record("results/languages")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Stamps of kept results: the commit and the hashes of the modules that each was measured with.
 
-``benchmarks/stamps.json`` holds one stamp for each result in ``RESULTS``. Benchmarks call ``record`` after they have
-written a result; ``benchmarks/current.py`` lists results whose stamp no longer fits.
+``benchmarks/stamps.json`` holds one stamp for each result in ``RESULTS``. ``benchmarks/current.py --stamp NAME`` writes
+one after a result was made; without options it lists results whose stamp no longer fits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RESULTS: Mapping[str, Result] = {
     "paper": Result(
         ("paper/*.csv", "paper/*.json", "paper/index.html"),
         MEASURED,
-        "occamroute study all --data DIR --out benchmarks/paper, then python benchmarks/current.py --stamp paper",
+        "occamroute study all --data DIR --out benchmarks/paper",
     ),
     "reliability/cluster": _pair(
         "reliability/cluster",
@@ -175,17 +175,14 @@ def stamp_at(commit: str, modules: Iterable[str], tree: Tree | None = None) -> d
     return {"commit": full, "date": date, "modules": hashes, "libraries": None, "machine": None}
 
 
-def record(name: str, tree: Tree | None = None, *, complete: bool = True, commit: str | None = None) -> None:
-    """Stamp a result that was just written, or with ``commit`` one that was measured then.
+def record(name: str, tree: Tree | None = None, *, commit: str | None = None) -> None:
+    """Stamp a result that was just written, or with ``commit`` one that was measured at that commit.
 
-    A result is as old as its oldest part: where only some trials were run again (``complete=False``), the commit and
-    the modules of the earlier stamp stay.
+    A result is as old as its oldest part: where only some of its trials were run again, give the commit of the others.
     """
     tree = tree or Tree()
     result = RESULTS[name]
     content = stamp(result.modules, tree) if commit is None else stamp_at(commit, result.modules, tree)
-    if not complete:
-        content = tree.read().get(name, content | {"modules": {}})
     tree.write(name, content | {"result": tree.result_hash(result)})
 
 

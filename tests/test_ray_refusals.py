@@ -20,6 +20,7 @@ def _not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray_connection, "_shared", {})
 
 
