@@ -75,6 +75,26 @@ def test_what_does_not_fit_is_refused(opened: Opener) -> None:
     assert ledger.reserve(0, key="nothing").amount == 0
 
 
+def test_a_hold_is_found_by_its_key(opened: Opener) -> None:
+    """It knows its amount, its client and how it stands, so that another process can settle it."""
+    ledger = opened(5)
+    assert ledger.find("a") is None
+    made = ledger.reserve(2, key="a", client="web")
+    ledger.reserve(1, key="b", lease_seconds=0.001)
+    time.sleep(0.02)
+    found = ledger.find("a")
+    assert found is not None
+    assert (found, found.state, found.client, found.fresh) == (made, "held", "web", False)
+    assert ledger.reserve(2, key="a").client == made.client == "web"
+    late = ledger.find("b")
+    assert late is not None
+    assert (late.state, late.client, late.amount) == ("expired", None, 1)
+    ledger.settle(found, 1)
+    ended = ledger.find("a")
+    assert ended is not None
+    assert (ended.state, ended.amount) == ("settled", 2)
+
+
 def test_amounts_round_against_the_spender(opened: Opener) -> None:
     """Costs round up to a billionth, the cap rounds down."""
     ledger = opened(Fraction(1, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import socket
 import time
 from contextlib import suppress
@@ -109,6 +110,43 @@ def test_a_settlement_above_its_hold_is_refused(tmp_path: Path) -> None:
         assert client.post("/v1/correct", json=wish, headers=boss).json() == wish
         assert client.get("/v1/budget", headers=boss).json()["spent"] == "2.5"
         refusal(client.post("/v1/correct", json=wish | {"key": "stranger"}, headers=boss), 404, "unknown_name")
+
+
+def test_any_process_settles_a_hold(tmp_path: Path) -> None:
+    """Receipts are no part of it: another service settles, and so does the next one after all receipts are lost."""
+    keys = KeyFile(tmp_path / "here")
+    app, other = (
+        {"authorization": f"Bearer {keys.add(name, scopes=['route', 'classify'])}"} for name in ("app", "other")
+    )
+    boss = {"authorization": f"Bearer {keys.add('boss', scopes=['admin'])}"}
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+    wish = {"features": FEATURES, "hold": True}
+    with world.served(world.service(tmp_path / "here", ledger=ledger)) as client:
+        made = [client.post("/v1/route", json=wish, headers=app).json() for _ in range(3)]
+        for number in range(50):
+            client.post("/v1/route", json=wish | {"features": [number / 50, 0.2, 0.2]}, headers=app)
+        texts = {"query": world.text(1)}
+        paid = client.post("/v1/classify", json=texts, headers=app).json()
+    for file in (tmp_path / "here").glob("receipts.db*"):
+        file.unlink()
+    for state, one in (("there", made[0]), ("here", made[1])):
+        with world.served(world.service(tmp_path / state, ledger=ledger, budget=None, window=None)) as client:
+            before = Decimal(client.get("/v1/budget", headers=boss).json()["spent"])
+            body = {"decision": one["decision"], "cost": "0.03"}
+            refusal(client.post("/v1/settle", json=body, headers=other), 404, "unknown_decision")
+            refusal(client.post("/v1/settle", json=body | {"cost": 100}, headers=app), 422, "above_hold")
+            assert client.post("/v1/settle", json=body, headers=app).status_code == 200
+            after = Decimal(client.get("/v1/budget", headers=boss).json()["spent"])
+            assert after == before + Decimal("0.03")
+            # What was held for calls of the service's own is not theirs to settle.
+            refusal(
+                client.post("/v1/settle", json=body | {"decision": paid["decision"]}, headers=app),
+                404,
+                "unknown_decision",
+            )
+            inner = client.post("/v1/settle", json=body | {"decision": f"{paid['decision']}/1"}, headers=app)
+            assert inner.status_code == 422
 
 
 def test_a_budget_that_is_spent(tmp_path: Path) -> None:

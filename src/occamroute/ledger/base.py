@@ -47,13 +47,15 @@ class Hold:
     """Money set aside under a key; ``amount`` as it was reserved.
 
     ``fresh`` is True only for the one call of ``reserve`` that made it: whoever gets it False came second, and must
-    not buy again what is bought under this key. ``state`` is how the hold stood when it was given out.
+    not buy again what is bought under this key. ``state`` is how the hold stood when it was given out, and ``client``
+    whose money it is.
     """
 
     key: str
     amount: Decimal
     state: State = field(default="held", compare=False)
     fresh: bool = field(default=False, compare=False)
+    client: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class Ledger(Protocol):
 
         Where ``client`` has a cap of its own, the amount must fit under both.
         """
+        ...
+
+    def find(self, key: str) -> Hold | None:
+        """The hold under a key, with its amount, its client and its present state, whichever process made it."""
         ...
 
     def settle(self, hold: Hold, amount: Amount) -> None:

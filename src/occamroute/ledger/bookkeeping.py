@@ -66,6 +66,7 @@ class Reserved:
     amount: int = 0
     state: State | None = None
     maker: int = 0
+    client: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,10 @@ class Bookkeeping(ABC):
         """Hold the amount if it fits and its key is new; the hold that the key has now."""
 
     @abstractmethod
+    def _find(self, key: str) -> Reserved | None:
+        """The hold of a key as it is now; None: there is none."""
+
+    @abstractmethod
     def _end(self, key: str, spent: int, state: State) -> bool:
         """Settle or release a hold that is not yet; whether there is such a hold."""
 
@@ -171,7 +176,14 @@ class Bookkeeping(ABC):
         found = self._reserve(wish)
         if found.state is None:
             raise BudgetExceededError(amount_of(wish.amount), amount_of(max(0, found.available)))
-        return Hold(key, amount_of(found.amount), found.state, fresh=found.maker == wish.maker)
+        return Hold(key, amount_of(found.amount), found.state, fresh=found.maker == wish.maker, client=found.client)
+
+    def find(self, key: str) -> Hold | None:
+        """The hold under a key, whichever process made it; None: there is none."""
+        found = self._find(name_of(key, "key"))
+        if found is None or found.state is None:
+            return None
+        return Hold(key, amount_of(found.amount), found.state, client=found.client)
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent; only the first time counts."""

@@ -66,6 +66,7 @@ MOMENT = (
 ACCOUNT = "SELECT held, spent FROM occamroute_accounts WHERE ledger = ? AND scope = ? AND window_start = ?"
 OWN_CAP = "SELECT cap FROM occamroute_clients WHERE ledger = ? AND client = ?"
 HOLD = "SELECT client, window_start, amount, state, maker FROM occamroute_holds WHERE ledger = ? AND hold_key = ?"
+FOUND = "SELECT amount, state, maker, client, expires FROM occamroute_holds WHERE ledger = ? AND hold_key = ?"
 DUE = (
     "SELECT hold_key, client, window_start, amount FROM occamroute_holds "
     "WHERE ledger = ? AND state = 'held' AND expires <= ? ORDER BY expires LIMIT ?"
@@ -148,14 +149,23 @@ class EmbeddedLedger(Bookkeeping):
             standing = self._standing_at(moment, wish.client)
             known = self._run(HOLD, self._id, wish.key)
             if known:
-                *_, amount, state, maker = known[0]
-                return Reserved(standing.available, amount, state, maker)
+                client, _, amount, state, maker = known[0]
+                return Reserved(standing.available, amount, state, maker, client)
             if wish.amount > standing.available:
                 return Reserved(standing.available)
             expires = moment.now + wish.lease
             self._run(NEW_HOLD, self._id, wish.key, wish.client, moment.start, wish.amount, expires, wish.maker)
             self._book(moment, "reserve", wish.key, wish.client, moment.start, wish.amount, 0)
-            return Reserved(standing.available, wish.amount, "held", wish.maker)
+            return Reserved(standing.available, wish.amount, "held", wish.maker, wish.client)
+
+    def _find(self, key: str) -> Reserved | None:
+        with self._reading():
+            moment, known = self._moment(), self._run(FOUND, self._id, key)
+        if not known:
+            return None
+        amount, state, maker, client, expires = known[0]
+        over = state == "held" and expires <= moment.now
+        return Reserved(0, amount, "expired" if over else state, maker, client)
 
     def _end(self, key: str, spent: int, state: State) -> bool:
         with self._writing():

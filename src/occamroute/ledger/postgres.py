@@ -82,8 +82,12 @@ class PostgresLedger(Bookkeeping):
             "lease": wish.lease,
             "maker": wish.maker,
         }
-        _, available, amount, state, maker = self._operation(statements.DO_RESERVE, values)
-        return Reserved(available) if state is None else Reserved(available, amount, state, maker)
+        _, available, amount, state, maker, client = self._operation(statements.DO_RESERVE, values)
+        return Reserved(available) if state is None else Reserved(available, amount, state, maker, client)
+
+    def _find(self, key: str) -> Reserved | None:
+        amount, state, maker, client = self._send(statements.ASK_HOLD, key=key)
+        return None if state is None else Reserved(0, amount, state, maker, client)
 
     def _end(self, key: str, spent: int, state: State) -> bool:
         _, found = self._operation(statements.DO_END, {"key": key, "spent": spent, "state": state})

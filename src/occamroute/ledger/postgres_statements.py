@@ -10,6 +10,7 @@ from __future__ import annotations
 from occamroute.ledger.base import MOST
 
 __all__ = [
+    "ASK_HOLD",
     "ASK_STANDING",
     "BEGIN",
     "CLIENTS",
@@ -128,7 +129,7 @@ SELECT due, now, start, time_window, cap, held, spent, own_cap, own_held, own_sp
 LARGE = 2**62
 # $3 key, $4 amount, $5 lease, $6 maker; $7: even though leases are over that nobody has expired yet.
 RESERVE = f"""{MOMENT}{ACCOUNTS}, known AS (
-    SELECT amount, state, maker FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $3
+    SELECT amount, state, maker, client FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $3
 ), fitting AS (
     SELECT standing.*, least(
         cap - held - least(spent, {LARGE}), own_cap - own_held - least(own_spent, {LARGE})
@@ -143,8 +144,14 @@ RESERVE = f"""{MOMENT}{ACCOUNTS}, known AS (
     INSERT INTO occamroute_accounts AS account SELECT * FROM sums
     ON CONFLICT (ledger, scope, window_start) DO UPDATE SET held = account.held + excluded.held
 )
-SELECT due, available, hold.amount, hold.state, hold.maker FROM fitting
-LEFT JOIN (SELECT * FROM known UNION ALL SELECT amount, state, maker FROM made) AS hold ON true"""
+SELECT due, available, hold.amount, hold.state, hold.maker, hold.client FROM fitting
+LEFT JOIN (SELECT * FROM known UNION ALL SELECT amount, state, maker, client FROM made) AS hold ON true"""
+
+# $2 key. A lease that is over counts as expired although nobody has booked that yet.
+HOLD = f"""{MOMENT}
+SELECT hold.amount, CASE WHEN hold.state = 'held' AND hold.expires <= now THEN 'expired' ELSE hold.state END,
+    hold.maker, hold.client
+FROM moment LEFT JOIN occamroute_holds AS hold ON hold.ledger = id AND hold.hold_key = $2"""
 
 # $2 key, $3 what was spent, $4 "settled" or "released"; $5: even though leases are over.
 END = f"""{MOMENT}, known AS (
@@ -204,6 +211,7 @@ INSERT INTO occamroute_entries SELECT id, last + 1, now, 'cap', $3, $2, start, 0
 PREPARED = f"""
 PREPARE occamroute_standing (integer, text) AS {STANDING};
 PREPARE occamroute_reserve (integer, text, text, bigint, bigint, bigint, boolean) AS {RESERVE};
+PREPARE occamroute_hold (integer, text) AS {HOLD};
 PREPARE occamroute_end (integer, text, bigint, text, boolean) AS {END};
 PREPARE occamroute_correct (integer, text, bigint, boolean) AS {CORRECT};
 PREPARE occamroute_expire (integer) AS {EXPIRE};
@@ -211,6 +219,7 @@ PREPARE occamroute_note_cap (integer, text, text) AS {NOTE_CAP};
 """
 
 ASK_STANDING = "EXECUTE occamroute_standing (%(ledger)s, %(client)s);"
+ASK_HOLD = "EXECUTE occamroute_hold (%(ledger)s, %(key)s);"
 DO_RESERVE = (
     "EXECUTE occamroute_reserve (%(ledger)s, %(client)s, %(key)s, %(amount)s, %(lease)s, %(maker)s, %(whatever)s);"
 )

@@ -189,7 +189,7 @@ class Router:
             if not self.wallet.may_spend(made):
                 continue
             try:
-                self.wallet.hold(made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds)
+                self.wallet.hold(made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds, decision=made)
             except BudgetExceededError as error:
                 refused = error
                 continue
@@ -201,10 +201,7 @@ class Router:
 
     def settle(self, decision: Decision, cost: Amount | None = None) -> None:
         """Say what the answer really cost, features included; by default what was planned."""
-        paid = decision.cost if cost is None else cost
-        # Only the first settlement counts, so nothing is learned from others.
-        if self.wallet.settle(Hold(decision.id, decision.cost), paid):
-            self.wallet.learn(decision, float(paid))
+        self.wallet.settle(Hold(decision.id, decision.cost), decision.cost if cost is None else cost)
 
     def release(self, decision: Decision) -> None:
         """Say that nothing was spent after all."""

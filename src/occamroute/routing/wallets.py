@@ -35,6 +35,18 @@ class Standing:
     moment: Moment
 
 
+@dataclass(frozen=True)
+class _Lesson:
+    """What the price of a decision meant a query to cost beyond its features, and what these cost."""
+
+    meant: float
+    overhead: float
+
+    @classmethod
+    def of(cls, decision: Decision) -> _Lesson:
+        return cls(decision.snapshot.prices.cost_at(decision.terms.price), decision.snapshot.overhead)
+
+
 class Wallet:
     """What is left of a budget, paced; safe for many threads.
 
@@ -50,8 +62,8 @@ class Wallet:
         self._standing: Standing | None = None
         self._asked = 0.0
         self._mine = self._before = self._everybody = 0.0
-        # Own holds of this window that have not ended.
-        self._open: OrderedDict[str, None] = OrderedDict()
+        # Own holds of this window that have not ended, and what is to be learned from what each comes to cost.
+        self._open: OrderedDict[str, _Lesson | None] = OrderedDict()
 
     def terms(self, snapshot: Snapshot, *, barred: frozenset[str] = frozenset(), paid: bool = False) -> Terms:
         """The terms on which the next query is decided; ``paid`` where its features already are."""
@@ -83,26 +95,37 @@ class Wallet:
             return known
         return self._seen(self.ledger.balance())
 
-    def hold(self, amount: Amount, *, key: str, client: str | None = None, lease_seconds: float = LEASE) -> Hold:
-        """Hold money in the ledger, or raise ``BudgetExceededError``."""
+    def hold(
+        self,
+        amount: Amount,
+        *,
+        key: str,
+        client: str | None = None,
+        lease_seconds: float = LEASE,
+        decision: Decision | None = None,
+    ) -> Hold:
+        """Hold money in the ledger, or raise ``BudgetExceededError``.
+
+        With ``decision`` the hold is for everything that it costs, and its settlement says how costs really are.
+        """
         hold = self.ledger.reserve(amount, key=key, lease_seconds=lease_seconds, client=client)
         with self._lock:
             if key not in self._open:
-                self._open[key] = None
+                self._open[key] = None if decision is None else _Lesson.of(decision)
                 self._less(float(hold.amount))
             if len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
         return hold
 
-    def settle(self, hold: Hold, amount: Amount) -> bool:
-        """Turn a hold into what was really spent; whether it was made here in this window, and had not ended."""
+    def settle(self, hold: Hold, amount: Amount) -> None:
+        """Turn a hold into what was really spent, whoever made it; only the first settlement of one's own teaches."""
         self.ledger.settle(hold, amount)
-        return self._ended(hold, float(amount))
+        self._ended(hold, float(amount))
 
     def release(self, hold: Hold) -> None:
         """Give a hold back."""
         self.ledger.release(hold)
-        self._ended(hold, 0.0)
+        self._ended(hold, 0.0, released=True)
 
     def came(self) -> None:
         """A query came and was decided: it counts as an arrival."""
@@ -111,10 +134,11 @@ class Wallet:
 
     def learn(self, decision: Decision, cost: float) -> None:
         """What a query came to cost in all, features included, against what its price meant it to cost."""
-        snapshot = decision.snapshot
-        meant = snapshot.prices.cost_at(decision.terms.price)
         with self._lock:
-            self.pace.learn(meant, max(0.0, cost - snapshot.overhead))
+            self._learn(_Lesson.of(decision), cost)
+
+    def _learn(self, lesson: _Lesson, cost: float) -> None:
+        self.pace.learn(lesson.meant, max(0.0, cost - lesson.overhead))
 
     def _share(self) -> float:
         """About what share of all queries comes to this wallet."""
@@ -122,14 +146,15 @@ class Wallet:
             return 1.0
         return min(1.0, max(1e-3, self._mine / self._everybody))
 
-    def _ended(self, hold: Hold, paid: float) -> bool:
+    def _ended(self, hold: Hold, paid: float, *, released: bool = False) -> None:
         """A hold became what was paid; one of an earlier window, or that ended before, says nothing of this one."""
         with self._lock:
-            known = hold.key in self._open
-            if known:
-                del self._open[hold.key]
-                self._less(paid - float(hold.amount))
-            return known
+            if hold.key not in self._open:
+                return
+            lesson = self._open.pop(hold.key)
+            self._less(paid - float(hold.amount))
+            if lesson is not None and not released:
+                self._learn(lesson, paid)
 
     def _less(self, amount: float) -> None:
         self._mine += amount

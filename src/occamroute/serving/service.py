@@ -13,6 +13,8 @@ import numpy as np
 
 from occamroute._money import money_from_text
 from occamroute.errors import BudgetExceededError, OccamError
+from occamroute.ledger import Hold
+from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.pool import Pool
 from occamroute.routing.crews import Crew
 from occamroute.routing.decisions import Decision
@@ -142,6 +144,15 @@ class Service:
         if found is None or not caller.owns(found.client):
             raise ProblemError("unknown_decision")
         return found
+
+    def hold(self, name: str) -> Hold | None:
+        """The ledger's hold for a decision, whichever process decided."""
+        ledger, receipts = self.router.ledger, self.router.receipts
+        if hasattr(ledger, "find"):
+            return ledger.find(name)
+        # A ledger of another package that was written for occamroute 0.1.0 cannot look up a hold.
+        found = None if receipts is None else receipts.decision(name)
+        return None if found is None else Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
 
     def count(self, answered: Answered) -> None:
         """Count the decision behind an answer, once, however often the answer is given."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from occamroute.errors import BudgetExceededError, UnknownNameError
+from occamroute.errors import BudgetExceededError
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.routing.decisions import Decision
 from occamroute.serving.admission import Caller
@@ -59,19 +59,19 @@ def _quoted(name: str) -> str:
 
 async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
     """Say what a decision whose cost was held really cost."""
-    decision = await call.service.owned(body.decision, call.caller)
-    cost, held = amount_of(rounded_up(amount(body.cost))), amount_of(rounded_up(decision.cost))
-    if cost > held:
+    # The hold itself knows its client and amount, so any process that shares the ledger can settle it.
+    hold = await call.service.wait(call.service.hold, body.decision)
+    if hold is None or not call.caller.owns(hold.client):
+        raise ProblemError("unknown_decision", "there is no such decision of yours, or its cost was not held.")
+    cost = amount_of(rounded_up(amount(body.cost)))
+    if cost > hold.amount:
         raise ProblemError(
             "above_hold",
-            f"the cost {written(cost)} is above the {written(held)} held for this decision: "
+            f"the cost {written(cost)} is above the {written(hold.amount)} held for this decision: "
             "settle at most that, or have an administrator correct it (POST /v1/correct).",
         )
-    try:
-        await call.service.wait(call.service.router.settle, decision, cost)
-    except UnknownNameError:
-        raise ProblemError("unknown_decision", "the cost of this decision was not held.") from None
-    return SettleAnswer(decision=decision.id, cost=written(cost))
+    await call.service.wait(call.service.router.wallet.settle, hold, cost)
+    return SettleAnswer(decision=hold.key, cost=written(cost))
 
 
 async def plan(service: Service, caller: Caller, content: bytes) -> bytes:
