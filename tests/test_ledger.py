@@ -18,6 +18,7 @@ import pytest
 
 import occamroute as oc
 from occamroute.ledger import Balance, Hold, Ledger
+from occamroute.ledger.base import Release, Reserve, Settle
 
 # Newer Pythons warn of forks beside threads, which numerical libraries start; what is forked here uses ledgers only.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -75,6 +76,38 @@ def test_what_does_not_fit_is_refused(opened: Opener) -> None:
     assert ledger.reserve(0, key="nothing").amount == 0
 
 
+def test_many_operations_at_once(opened: Opener) -> None:
+    """They count in their order, and one that is refused does not keep the others from being done."""
+    ledger = opened(2, clients={"web": 0.5})
+    first = ledger.reserve(1, key="a")
+    done = ledger.apply(
+        [
+            Reserve("b", 0.5, client="web"),
+            Reserve("c", 0.1, client="web"),
+            Reserve("d", 1),
+            Release(first),
+            Reserve("d", 1),
+            Settle(Hold("b", Decimal(1)), 0.25),
+            Reserve("c", 0.1, 60, "web"),
+            Settle(Hold("nobody", Decimal(1)), 0.25),
+            Reserve("e", -1),
+            Reserve("d", 1),
+        ]
+    )
+    told = [type(one).__name__ if not isinstance(one, Hold) else (one.key, one.fresh) for one in done]
+    assert told == [
+        ("b", True), "BudgetExceededError", "BudgetExceededError", "NoneType", ("d", True), "NoneType", ("c", True),
+        "UnknownNameError", "InvalidInputError", ("d", False),
+    ]  # fmt: skip
+    assert events(ledger) == ["reserve", "reserve", "release", "reserve", "settle", "reserve"]
+    assert ledger.balance() == Balance(Decimal(2), Decimal("1.1"), Decimal("0.25"), Decimal("0.65"))
+    assert ledger.apply([]) == []
+    ledger.reserve(0.5, key="short", lease_seconds=0.001)
+    time.sleep(0.02)
+    done = ledger.apply([Reserve("f", 0.2), Settle(Hold("short", Decimal(1)), 0), Reserve("f", 0.2)])
+    assert [type(one) for one in done] == [oc.BudgetExceededError, type(None), Hold]
+
+
 def test_a_hold_is_found_by_its_key(opened: Opener) -> None:
     """It knows its amount, its client and how it stands, so that another process can settle it."""
     ledger = opened(5)
@@ -88,11 +121,11 @@ def test_a_hold_is_found_by_its_key(opened: Opener) -> None:
     assert ledger.reserve(2, key="a").client == made.client == "web"
     late = ledger.find("b")
     assert late is not None
-    assert (late.state, late.client, late.amount) == ("expired", None, 1)
+    assert (late.state, late.client, late.amount) == ("expired", None, Decimal(1))
     ledger.settle(found, 1)
     ended = ledger.find("a")
     assert ended is not None
-    assert (ended.state, ended.amount) == ("settled", 2)
+    assert (ended.state, ended.amount) == ("settled", Decimal(2))
 
 
 def test_amounts_round_against_the_spender(opened: Opener) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import occamroute as oc
-from occamroute.ledger import Hold, Ledger
+from occamroute.ledger import Hold, Ledger, clocks
 from occamroute.ledger.windows import window_end, window_start
 
 # Newer Pythons warn of forks beside threads, which numerical libraries start; what is forked here uses ledgers only.
@@ -106,6 +106,26 @@ def test_time_never_runs_backwards(began: Callable[..., Ledger]) -> None:
         ledger.reserve(0.2, key="the same hour")
     assert ledger.reserve(0.1, key="rest", lease_seconds=60).fresh
     assert all(entry.at == AHEAD / 1000 for entry in ledger.entries())
+
+
+@pytest.mark.parametrize("hours", [23, 25])
+def test_a_clock_that_is_set_ahead(ledger_address: str, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """A correction is believed; a jump is refused and not stored, for time could never go back from there."""
+    ledger = oc.open_ledger(ledger_address, cap=1, window="day", name=uuid.uuid4().hex)
+    hold = ledger.reserve(0.5, key="before")
+    passed, true = clocks.elapsed, time.time()
+    monkeypatch.setattr(clocks, "elapsed", lambda: passed() - hours * 3_600_000)
+    if hours < 24:
+        ledger.settle(hold, 0.25)
+        assert ledger.balance().spent == Decimal("0.25")
+    else:
+        for work in (ledger.balance, lambda: ledger.reserve(0.1, key="after"), lambda: ledger.settle(hold, 0.25)):
+            with pytest.raises(oc.LedgerError, match="its clock is more than 24 hours ahead"):
+                work()
+        monkeypatch.undo()
+        assert ledger.balance().held == Decimal("0.5")
+    assert all(entry.at < true + 60 for entry in ledger.entries())
+    ledger.close()
 
 
 def live_elsewhen(address: str, name: str, days: float, results: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from occamroute._money import Amount, money
-from occamroute.errors import InvalidInputError
+from occamroute.errors import InvalidInputError, OccamError
 
 __all__ = [
     "MOST",
@@ -20,6 +20,10 @@ __all__ = [
     "Entry",
     "Hold",
     "Ledger",
+    "Operation",
+    "Release",
+    "Reserve",
+    "Settle",
     "State",
     "amount_of",
     "lease_of",
@@ -94,6 +98,34 @@ class Entry:
     spent: Decimal
 
 
+@dataclass(frozen=True)
+class Reserve:
+    """What ``reserve`` is called with, for ``apply``."""
+
+    key: str
+    amount: Amount
+    lease_seconds: float = 60.0
+    client: str | None = None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """What ``settle`` is called with, for ``apply``."""
+
+    hold: Hold
+    amount: Amount
+
+
+@dataclass(frozen=True)
+class Release:
+    """What ``release`` is called with, for ``apply``."""
+
+    hold: Hold
+
+
+Operation: TypeAlias = Reserve | Settle | Release
+
+
 class Ledger(Protocol):
     """A cap, and money that is held until it is settled or released.
 
@@ -122,6 +154,13 @@ class Ledger(Protocol):
 
     def release(self, hold: Hold) -> None:
         """Give a hold back: nothing was spent."""
+        ...
+
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
+        """Do many operations in one transaction, in order; for each what its method returns, or the error it raises.
+
+        ``LedgerError`` is raised for all of them together: then none was done, or their outcome is unknown.
+        """
         ...
 
     def correct(self, key: str, amount: Amount) -> None:

@@ -9,14 +9,18 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from occamroute._money import Amount
-from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, UnknownNameError
+from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, OccamError, UnknownNameError
 from occamroute.ledger.base import (
     Balance,
     Entry,
     Hold,
+    Operation,
+    Release,
+    Reserve,
+    Settle,
     State,
     amount_of,
     lease_of,
@@ -24,9 +28,10 @@ from occamroute.ledger.base import (
     rounded_down,
     rounded_up,
 )
+from occamroute.ledger.clocks import StoreClock
 from occamroute.ledger.windows import Window, checked_window, window_end
 
-__all__ = ["FORMAT", "PATIENCE", "Bookkeeping", "Reserved", "Settings", "Standing", "Wish"]
+__all__ = ["FORMAT", "LAST", "PATIENCE", "Bookkeeping", "Ending", "Reserved", "Settings", "Standing", "Wish"]
 
 # Of the tables: a store of another format is refused.
 FORMAT = 1
@@ -56,6 +61,15 @@ class Wish:
     lease: int
     client: str | None
     maker: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A hold to be settled or released: what was spent under its key."""
+
+    key: str
+    spent: int
+    state: State
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,7 @@ class Bookkeeping(ABC):
     ) -> None:
         self._place = place
         self._name = name_of(name, "name")
+        self._clock = StoreClock()
         wanted = None if window is None else checked_window(window)
         if not isinstance(clients, Mapping | None):
             raise InvalidInputError(f"clients must be a mapping from clients to caps, got {clients!r:.60}.")
@@ -137,16 +152,16 @@ class Bookkeeping(ABC):
         """Make the tables; the settings of the ledger of this name, begun with these if there was none."""
 
     @abstractmethod
-    def _reserve(self, wish: Wish) -> Reserved:
-        """Hold the amount if it fits and its key is new; the hold that the key has now."""
+    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
+        """Do all of them in one transaction, in order.
+
+        A wish holds its amount if that fits and its key is new, and gives the hold that the key has now. An ending
+        settles or releases a hold that is not yet, and tells whether there is such a hold.
+        """
 
     @abstractmethod
     def _find(self, key: str) -> Reserved | None:
         """The hold of a key as it is now; None: there is none."""
-
-    @abstractmethod
-    def _end(self, key: str, spent: int, state: State) -> bool:
-        """Settle or release a hold that is not yet; whether there is such a hold."""
 
     @abstractmethod
     def _correct(self, key: str, spent: int) -> bool:
@@ -170,13 +185,27 @@ class Bookkeeping(ABC):
 
     def reserve(self, amount: Amount, *, key: str, lease_seconds: float = 60.0, client: str | None = None) -> Hold:
         """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
-        who = None if client is None else name_of(client, "client")
-        # 63 bits, for databases have no unsigned numbers.
-        wish = Wish(name_of(key, "key"), rounded_up(amount), lease_of(lease_seconds), who, secrets.randbits(63))
-        found = self._reserve(wish)
-        if found.state is None:
-            raise BudgetExceededError(amount_of(wish.amount), amount_of(max(0, found.available)))
-        return Hold(key, amount_of(found.amount), found.state, fresh=found.maker == wish.maker, client=found.client)
+        return cast(Hold, self._done(Reserve(key, amount, lease_seconds, client)))
+
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
+        """Do many operations in one transaction; for each what its method returns, or the error that it raises."""
+        done: list[Hold | OccamError | None] = [None] * len(operations)
+        steps: dict[int, Wish | Ending] = {}
+        for number, operation in enumerate(operations):
+            try:
+                steps[number] = _step(operation)
+            except OccamError as error:
+                done[number] = error
+        found = self._apply(list(steps.values())) if steps else []
+        for (number, step), result in zip(steps.items(), found, strict=True):
+            done[number] = _result(step, result)
+        return done
+
+    def _done(self, operation: Operation) -> Hold | None:
+        (result,) = self.apply([operation])
+        if isinstance(result, OccamError):
+            raise result
+        return result
 
     def find(self, key: str) -> Hold | None:
         """The hold under a key, whichever process made it; None: there is none."""
@@ -187,17 +216,11 @@ class Bookkeeping(ABC):
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent; only the first time counts."""
-        self._finish(hold, rounded_up(amount), "settled")
+        self._done(Settle(hold, amount))
 
     def release(self, hold: Hold) -> None:
         """Give a hold back: nothing was spent."""
-        self._finish(hold, 0, "released")
-
-    def _finish(self, hold: Hold, spent: int, state: State) -> None:
-        if not isinstance(hold, Hold):
-            raise InvalidInputError(f"hold must be what reserve gave, got {hold!r:.60}.")
-        if not self._end(name_of(hold.key, "key"), spent, state):
-            raise _unknown(hold.key)
+        self._done(Release(hold))
 
     def correct(self, key: str, amount: Amount) -> None:
         """Set what was spent under a key, whatever was settled there before.
@@ -248,6 +271,28 @@ class Bookkeeping(ABC):
     def _checked_format(self, found: int) -> None:
         if found != FORMAT:
             raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
+
+
+def _step(operation: Operation) -> Wish | Ending:
+    """An operation whose arguments were checked, in whole billionths."""
+    if isinstance(operation, Reserve):
+        client = None if operation.client is None else name_of(operation.client, "client")
+        # 63 bits, for databases have no unsigned numbers.
+        key, maker = name_of(operation.key, "key"), secrets.randbits(63)
+        return Wish(key, rounded_up(operation.amount), lease_of(operation.lease_seconds), client, maker)
+    spent, state = (rounded_up(operation.amount), "settled") if isinstance(operation, Settle) else (0, "released")
+    if not isinstance(operation.hold, Hold):
+        raise InvalidInputError(f"hold must be what reserve gave, got {operation.hold!r:.60}.")
+    return Ending(name_of(operation.hold.key, "key"), spent, state)  # type: ignore[arg-type]  # of the two words above
+
+
+def _result(step: Wish | Ending, found: Reserved | bool) -> Hold | OccamError | None:
+    if isinstance(step, Ending) or isinstance(found, bool):
+        return None if found else _unknown(step.key)
+    if found.state is None:
+        return BudgetExceededError(amount_of(step.amount), amount_of(max(0, found.available)))
+    fresh = found.maker == step.maker
+    return Hold(step.key, amount_of(found.amount), found.state, fresh=fresh, client=found.client)
 
 
 def _unknown(key: str) -> UnknownNameError:

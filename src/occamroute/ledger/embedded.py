@@ -13,8 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from occamroute.errors import LedgerError
 from occamroute.ledger.base import MOST, State, amount_of
-from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
+from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Ending, Reserved, Settings, Standing, Wish
+from occamroute.ledger.clocks import JUMPED
 from occamroute.ledger.windows import Window, window_start
 
 __all__ = ["EmbeddedLedger"]
@@ -143,20 +145,31 @@ class EmbeddedLedger(Bookkeeping):
             self._checked_format(form)
             return Settings(cap, window, dict(self._run(CLIENTS, self._id)))
 
-    def _reserve(self, wish: Wish) -> Reserved:
+    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
         with self._writing():
             moment = self._up_to_date()
-            standing = self._standing_at(moment, wish.client)
-            known = self._run(HOLD, self._id, wish.key)
-            if known:
-                client, _, amount, state, maker = known[0]
-                return Reserved(standing.available, amount, state, maker, client)
-            if wish.amount > standing.available:
-                return Reserved(standing.available)
-            expires = moment.now + wish.lease
-            self._run(NEW_HOLD, self._id, wish.key, wish.client, moment.start, wish.amount, expires, wish.maker)
-            self._book(moment, "reserve", wish.key, wish.client, moment.start, wish.amount, 0)
-            return Reserved(standing.available, wish.amount, "held", wish.maker, wish.client)
+            return [
+                self._reserve(moment, step) if isinstance(step, Wish) else self._end(moment, step) for step in steps
+            ]
+
+    def _reserve(self, moment: _Moment, wish: Wish) -> Reserved:
+        standing = self._standing_at(moment, wish.client)
+        known = self._run(HOLD, self._id, wish.key)
+        if known:
+            client, _, amount, state, maker = known[0]
+            return Reserved(standing.available, amount, state, maker, client)
+        if wish.amount > standing.available:
+            return Reserved(standing.available)
+        expires = moment.now + wish.lease
+        self._run(NEW_HOLD, self._id, wish.key, wish.client, moment.start, wish.amount, expires, wish.maker)
+        self._book(moment, "reserve", wish.key, wish.client, moment.start, wish.amount, 0)
+        return Reserved(standing.available, wish.amount, "held", wish.maker, wish.client)
+
+    def _end(self, moment: _Moment, ending: Ending) -> bool:
+        known = self._run(HOLD, self._id, ending.key)
+        if known:
+            self._change(moment, ending.key, known[0], ending.spent, ending.state)
+        return bool(known)
 
     def _find(self, key: str) -> Reserved | None:
         with self._reading():
@@ -166,14 +179,6 @@ class EmbeddedLedger(Bookkeeping):
         amount, state, maker, client, expires = known[0]
         over = state == "held" and expires <= moment.now
         return Reserved(0, amount, "expired" if over else state, maker, client)
-
-    def _end(self, key: str, spent: int, state: State) -> bool:
-        with self._writing():
-            moment = self._up_to_date()
-            known = self._run(HOLD, self._id, key)
-            if known:
-                self._change(moment, key, known[0], spent, state)
-            return bool(known)
 
     def _change(self, moment: _Moment, key: str, hold: tuple[Any, ...], spent: int, state: State) -> None:
         client, start, amount, before, _ = hold
@@ -226,6 +231,8 @@ class EmbeddedLedger(Bookkeeping):
     def _moment(self) -> _Moment:
         """The ledger as it is, at a time that is never before one seen earlier."""
         clock = self._time()
+        if not self._clock.trusts(clock):
+            raise LedgerError(self._place, JUMPED)
         found = self._run(MOMENT, self._id)
         if not found:
             raise self._gone()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from occamroute._money import Amount
 from occamroute.errors import InvalidInputError
 from occamroute.ledger import postgres_statements as statements
-from occamroute.ledger.base import State, amount_of
-from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Reserved, Settings, Standing, Wish
-from occamroute.ledger.postgres_line import Line, Row, run
+from occamroute.ledger.base import amount_of
+from occamroute.ledger.bookkeeping import FORMAT, LAST, Bookkeeping, Ending, Reserved, Settings, Standing, Wish
+from occamroute.ledger.postgres_line import Line, Row, run, run_each
 
 __all__ = ["PostgresLedger"]
 
 # Locks are by a ledger's number; this is nobody's, for making tables.
 NOBODY = 0
+# A statement with its values, beside the ledger's number.
+Asked: TypeAlias = tuple[str, Mapping[str, Any]]
+LOCK: Asked = (statements.LOCK, {})
+EXPIRE: Asked = (statements.DO_EXPIRE, {})
 
 
 class PostgresLedger(Bookkeeping):
@@ -74,63 +79,76 @@ class PostgresLedger(Bookkeeping):
             self._checked_format(form)
             return Settings(cap, window, dict(run(connection, statements.CLIENTS, ledger=self._id)))
 
-    def _reserve(self, wish: Wish) -> Reserved:
-        values = {
-            "client": wish.client,
-            "key": wish.key,
-            "amount": wish.amount,
-            "lease": wish.lease,
-            "maker": wish.maker,
-        }
-        _, available, amount, state, maker, client = self._operation(statements.DO_RESERVE, values)
-        return Reserved(available) if state is None else Reserved(available, amount, state, maker, client)
+    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
+        asked = [
+            (statements.DO_RESERVE if isinstance(step, Wish) else statements.DO_END, asdict(step)) for step in steps
+        ]
+        rows = self._operations(asked)
+        return [_reserved(row) if isinstance(step, Wish) else row[1] is not None
+                for step, row in zip(steps, rows, strict=True)]  # fmt: skip
 
     def _find(self, key: str) -> Reserved | None:
-        amount, state, maker, client = self._send(statements.ASK_HOLD, key=key)
+        amount, state, maker, client = self._asked(statements.ASK_HOLD, key=key)
         return None if state is None else Reserved(0, amount, state, maker, client)
 
-    def _end(self, key: str, spent: int, state: State) -> bool:
-        _, found = self._operation(statements.DO_END, {"key": key, "spent": spent, "state": state})
-        return found is not None
-
     def _correct(self, key: str, spent: int) -> bool:
-        _, found = self._operation(statements.DO_CORRECT, {"key": key, "spent": spent})
+        ((_, found),) = self._operations([(statements.DO_CORRECT, {"key": key, "spent": spent})])
         return found is not None
 
-    def _operation(self, statement: str, values: Mapping[str, Any]) -> Row:
-        """The row that a statement gives, after leases that are over were expired."""
-        row = self._send(statements.LOCK + statement, **values, whatever=False)
-        if row[0]:
-            row = self._send(statements.LOCK + statements.DO_EXPIRE + statement, **values, whatever=True)
-        return row
+    def _operations(self, asked: Sequence[Asked]) -> list[Row]:
+        """The row that each statement gives, after leases that are over were expired; all in one transaction."""
+        rows = self._send([LOCK, *((words, {**values, "whatever": False}) for words, values in asked)])[1:]
+        # Those that found a lease that is over have changed nothing.
+        late = [number for number, row in enumerate(rows) if row[0]]
+        if late:
+            again = [(words, {**values, "whatever": True}) for words, values in (asked[number] for number in late)]
+            for number, row in zip(late, self._send([LOCK, EXPIRE, *again])[2:], strict=True):
+                rows[number] = row
+        return rows
 
     def _standing(self, client: str | None) -> Standing:
-        row = self._send(statements.ASK_STANDING, client=client)
+        row = self._asked(statements.ASK_STANDING, client=client)
         while row[0]:
-            self._send(statements.LOCK + statements.DO_EXPIRE)
-            row = self._send(statements.ASK_STANDING, client=client)
+            self._send([LOCK, EXPIRE])
+            row = self._asked(statements.ASK_STANDING, client=client)
         return Standing(*row[1:])
 
     def _set_cap(self, cap: int | None, client: str | None) -> None:
         change = statements.SET_CAP
         if client is not None:
             change = statements.DROP_CLIENT if cap is None else statements.SET_CLIENT
-        said = "none" if cap is None else str(amount_of(cap))
-        words = statements.LOCK + statements.DO_EXPIRE + change + statements.DO_NOTE_CAP
-        self._send(words, cap=cap, client=client, said=said)
+        values = {"cap": cap, "client": client, "said": "none" if cap is None else str(amount_of(cap))}
+        self._send([LOCK, EXPIRE, (change, values), (statements.DO_NOTE_CAP, values)])
 
     def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[Row]:
         words = statements.NEWEST if newest else statements.ENTRIES
         between = {"after": after, "before": before, "limit": limit}
         return self._line.talk(lambda connection: run(connection, words, ledger=self._id, **between))
 
-    def _send(self, words: str, **values: Any) -> Row:
-        """One message, one transaction; the row that the last statement gives."""
-        rows = self._line.talk(lambda connection: run(connection, words, ledger=self._id, **values))
-        if not rows:
+    def _asked(self, words: str, **values: Any) -> Row:
+        """The row that one statement gives."""
+        (row,) = self._send([(words, values)])
+        return row
+
+    def _send(self, asked: Sequence[Asked]) -> list[Row]:
+        """One message, one transaction; the row that each statement gives, () where it gives none."""
+        latest = self._clock.latest
+        told: list[Asked] = [(statements.ASK_TIME, {"latest": LAST if latest is None else latest}), *asked]
+        # Names of values differ by statement.
+        words = "".join(one.replace("%(", f"%(s{number}_") for number, (one, _) in enumerate(told))
+        values = {f"s{number}_{name}": value for number, (_, given) in enumerate(told)
+                  for name, value in (*given.items(), ("ledger", self._id))}  # fmt: skip
+        found = self._line.talk(lambda connection: run_each(connection, words, values))
+        if any(rows is not None and not rows for rows in found):
             raise self._gone()
-        return rows[0]
+        self._clock.trusts(found[0][0][0])  # type: ignore[index]  # or the server would have refused it
+        return [rows[0] if rows else () for rows in found[1:]]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connections."""
         self._line.close()
+
+
+def _reserved(row: Row) -> Reserved:
+    _, available, amount, state, maker, client = row
+    return Reserved(available) if state is None else Reserved(available, amount, state, maker, client)

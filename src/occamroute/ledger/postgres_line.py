@@ -1,4 +1,4 @@
-"""A line to a PostgreSQL server: never silent for long, and made anew when it breaks."""
+"""Connections to a PostgreSQL server: never silent for long, and made anew when they break."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from occamroute._optional import require
 from occamroute.errors import InvalidInputError, LedgerError
 from occamroute.ledger.bookkeeping import PATIENCE
+from occamroute.ledger.clocks import JUMPED
 
-__all__ = ["Line", "Row", "run"]
+__all__ = ["Line", "Row", "run", "run_each"]
 
 Row: TypeAlias = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -31,13 +33,16 @@ SETTINGS = (
 )
 # A server that went away without a word is noticed.
 KEEPALIVES = {"keepalives_idle": "2", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "4000"}
+# Connections of one process to one ledger: the server lets one operation after the other change it, so that more would
+# only hide the way there and back.
+MOST = 8
 # Connections that a forked child was born with: to close them would end its parent's.
 _INHERITED: list[Any] = []
 _LINES: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
 class Line:
-    """One connection, used by one thread at a time.
+    """A few connections, each used by one thread at a time and made when it is needed.
 
     ``place`` is where it leads, without user and password, for the sentences of errors. ``prelude`` is what every
     connection must have heard before anything else.
@@ -69,22 +74,21 @@ class Line:
         return bool(self._secret)
 
     def _forget(self) -> None:
-        """Begin without a connection, at the start or in a forked child."""
-        self._connection: Any = None
-        self._heard = ""
-        self._lock = threading.Lock()
+        """Begin without connections, at the start or in a forked child."""
+        self._idle: deque[Any] = deque()
+        self._places = threading.Semaphore(MOST)
 
     def talk(self, work: Callable[[Any], Result]) -> Result:
-        """What ``work`` makes of the connection. If that breaks, work is done once more on a new one."""
-        deadline = time.monotonic() + PATIENCE
-        if not self._lock.acquire(timeout=PATIENCE):
-            raise LedgerError(self.place, "another thread has kept it locked for too long")
+        """What ``work`` makes of a connection. If that breaks, work is done once more on a new one."""
+        deadline, places = time.monotonic() + PATIENCE, self._places
+        if not places.acquire(timeout=PATIENCE):
+            raise LedgerError(self.place, "other threads have kept all connections for too long")
         try:
             return self._tried(work, deadline)
         except self._psycopg.Error as error:
             raise LedgerError(self.place, self._words(error)) from error
         finally:
-            self._lock.release()
+            places.release()
 
     def _tried(self, work: Callable[[Any], Result], deadline: float) -> Result:
         try:
@@ -92,27 +96,37 @@ class Line:
         except self._psycopg.Error as error:
             if not self._is_broken(error) or time.monotonic() > deadline:
                 raise
+        self._hang_up()  # what broke one connection, a restart of the server say, has broken those beside it
         return self._done(work, deadline)
 
     def _done(self, work: Callable[[Any], Result], deadline: float) -> Result:
+        idle = self._idle
+        connection = self._connected(idle, deadline)
         try:
-            return work(self._connected(deadline))
+            if connection.heard != self.prelude:
+                connection.execute(self.prelude)
+                connection.heard = self.prelude
+            result = work(connection)
         except BaseException:
-            # Whatever state it is in, the next one begins anew.
-            self._hang_up()
+            connection.close()  # whatever state it is in, the next one begins anew
             raise
+        if idle is self._idle:
+            idle.append(connection)
+        else:  # all were let go of meanwhile
+            connection.close()
+        return result
 
-    def _connected(self, deadline: float) -> Any:
-        if self._connection is None or self._connection.closed:
-            left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
-            kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
-            self._connection = _patient(self._psycopg).connect(**left, **self._address, **kinds)
-            self._heard = ""
-        self._connection.deadline = deadline
-        if self._heard != self.prelude:
-            self._connection.execute(self.prelude)
-            self._heard = self.prelude
-        return self._connection
+    def _connected(self, idle: deque[Any], deadline: float) -> Any:
+        connection = None
+        while connection is None or connection.closed:
+            try:
+                connection = idle.pop()
+            except IndexError:
+                left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
+                kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
+                connection = _patient(self._psycopg).connect(**left, **self._address, **kinds)
+        connection.deadline = deadline
+        return connection
 
     def _is_broken(self, error: Any) -> bool:
         """Whether an error means that the connection is gone: noticed here, or by a code of a server that ends it."""
@@ -121,29 +135,41 @@ class Line:
         return str(error.sqlstate).startswith(("08", "57P", "25P03"))
 
     def _hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close what is not in use; what is in use is closed when it is given back."""
+        idle, self._idle = self._idle, deque()
+        while idle:
+            idle.pop().close()
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, self._psycopg.errors.LockNotAvailable):
             return "another client has kept it locked for too long"
+        if isinstance(error, self._psycopg.errors.DivisionByZero):
+            return JUMPED
         words = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         return words.replace(self._secret, "…") if self._secret else words
 
     def close(self) -> None:
         """Let go of the server."""
-        with self._lock:
-            self._hang_up()
+        self._hang_up()
 
 
 def run(connection: Any, words: str, **values: Any) -> list[Row]:
     """Statements, sent in one message, as one transaction; the rows of the last."""
+    return run_each(connection, words, values)[-1] or []
+
+
+def run_each(connection: Any, words: str, values: Mapping[str, Any]) -> list[list[Row] | None]:
+    """The same with the rows of each statement, None for one that gives no rows."""
     # Values become part of the words, quoted, since only such a message can hold several statements.
     cursor = connection.execute(words, values)
+    found = [_rows(cursor)]
     while cursor.nextset():
-        pass
-    return list(cursor.fetchall()) if cursor.description else []
+        found.append(_rows(cursor))
+    return found
+
+
+def _rows(cursor: Any) -> list[Row] | None:
+    return list(cursor.fetchall()) if cursor.description else None
 
 
 def _patient(psycopg: Any) -> Any:
@@ -151,6 +177,7 @@ def _patient(psycopg: Any) -> Any:
 
     class Patient(psycopg.Connection):  # type: ignore[misc]  # a class of an optional library
         deadline = math.inf
+        heard = ""
 
         def wait(self, steps: Any, *args: Any, **options: Any) -> Any:
             late = psycopg.OperationalError("the server has not answered in time")
@@ -174,7 +201,7 @@ def _until(deadline: float, steps: Generator[Any, Any, Any], late: Exception) ->
 
 def _after_fork() -> None:
     for line in list(_LINES):
-        _INHERITED.append(line._connection)
+        _INHERITED.extend(line._idle)
         line._forget()
 
 

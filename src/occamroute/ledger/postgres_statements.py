@@ -12,6 +12,7 @@ from occamroute.ledger.base import MOST
 __all__ = [
     "ASK_HOLD",
     "ASK_STANDING",
+    "ASK_TIME",
     "BEGIN",
     "CLIENTS",
     "DO_CORRECT",
@@ -218,6 +219,11 @@ PREPARE occamroute_expire (integer) AS {EXPIRE};
 PREPARE occamroute_note_cap (integer, text, text) AS {NOTE_CAP};
 """
 
+# The server's time in milliseconds since 1970. One beyond belief is a division by 0, which undoes the whole message.
+ASK_TIME = (
+    "SELECT floor(1000 * epoch)::bigint / CASE WHEN 1000 * epoch > %(latest)s THEN 0 ELSE 1 END "
+    "FROM (SELECT extract(epoch FROM clock_timestamp()) AS epoch) AS clock;"
+)
 ASK_STANDING = "EXECUTE occamroute_standing (%(ledger)s, %(client)s);"
 ASK_HOLD = "EXECUTE occamroute_hold (%(ledger)s, %(key)s);"
 DO_RESERVE = (
