@@ -54,7 +54,7 @@ RESULTS: Mapping[str, Result] = {
     ),
     "reliability/killed_workers": _pair(
         "reliability/killed_workers",
-        ("_money.py", "execution", "executors", "ledger", "purchasing"),
+        ("_money.py", "execution", "executors", "ledger", "calls"),
         "python benchmarks/reliability/killed_workers.py --out benchmarks/reliability",
     ),
     "reliability/ledger": _pair(
@@ -79,7 +79,7 @@ RESULTS: Mapping[str, Result] = {
     ),
     "results/languages": Result(
         ("results/languages.md",),
-        (*PLANNING, "execution", "purchasing"),
+        (*PLANNING, "execution", "calls"),
         "python benchmarks/languages.py --data FILE",
     ),
     "scale/out_of_core": _pair(

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import occamroute as oc
+from occamroute.calls.journal import Journal
+from occamroute.calls.terms import content_hash, price_list
 from occamroute.cli._app import app
 from occamroute.cli.open import _subject as looked_at
 from occamroute.execution import block_classifying, block_runs
@@ -28,8 +30,6 @@ from occamroute.part_folders import PartFolder
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool_files.sending import PoolAt
 from occamroute.profiling import blocks as profiling_blocks
-from occamroute.purchasing.journal import Journal
-from occamroute.purchasing.terms import content_hash, price_list
 from occamroute.reporting import wholes
 
 # Runs look at features only where the planner has all candidates to choose from.
@@ -488,7 +488,7 @@ def test_profiles_in_blocks_go_on_with_another_budget(tmp_path: Path, monkeypatc
 
 def test_limits_of_services_are_shared() -> None:
     """So many buyers side by side ask a service no more at once, and no more a minute, than one may."""
-    from occamroute.purchasing.sources import sources_of
+    from occamroute.calls.sources import sources_of
 
     service = Service("large", 1, 0.95, idempotent=True)
     service.concurrency, service.per_minute = 8, 60  # type: ignore[attr-defined]

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import occamroute as oc
+from occamroute.calls.shelf import Stock
+from occamroute.calls.sources import Outcome
 from occamroute.execution.forecasting import forecast
-from occamroute.purchasing.shelf import Stock
-from occamroute.purchasing.sources import Outcome
 
 CLASSES = ("a", "b", "c")
 

@@ -19,6 +19,7 @@ to a worker process and back::
     │   ├── CallRefusedError                and nothing was charged: asking again later may help
     │   ├── CallLostError                   and what was charged is unknown: its worst case counts as spent
     │   └── UnavailableError                nor will it: wrong key, no such model, nobody there
+    │       └── OverloadedError             more calls wait for it than it can answer in time
     ├── CertificateError (ValueError)       a plan does not survive the check of its certificate
     └── SolverError (RuntimeError)          an outside solver stopped without an answer
 """
@@ -41,6 +42,7 @@ __all__ = [
     "MissingExtraError",
     "NoAnswersError",
     "OccamError",
+    "OverloadedError",
     "RepeatedKeyError",
     "SolverError",
     "StorageError",
@@ -215,3 +217,7 @@ class CallLostError(CallError):
 
 class UnavailableError(CallError):
     """No call of this classifier can succeed: wrong key, no such model, nobody there."""
+
+
+class OverloadedError(UnavailableError):
+    """More calls wait for a classifier than it can answer in time; none was made, and nothing was charged."""

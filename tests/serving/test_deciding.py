@@ -173,7 +173,7 @@ def test_a_ledger_that_is_gone(tmp_path: Path) -> None:
 
     with world.served(service) as client:
         service.router.ledger.balance = broken  # type: ignore[method-assign]
-        service.router.ledger.reserve = broken  # type: ignore[method-assign]
+        service.router.ledger.apply = broken  # type: ignore[method-assign]
         replies = [client.get("/v1/budget"), client.post("/v1/route", json={"features": FEATURES, "hold": True})]
         for reply in replies:
             refusal(reply, 503, "ledger_unavailable")

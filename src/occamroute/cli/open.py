@@ -68,8 +68,8 @@ def open_file(
 
 
 def _previews(data: str, query: str | None) -> Previews:
+    from occamroute.calls.terms import query_ids_of
     from occamroute.data_files import read_data
-    from occamroute.purchasing.terms import query_ids_of
     from occamroute.reporting.exploring.previews import previews_of
 
     found = read_data(data, query=query)

@@ -18,6 +18,9 @@ import numpy as np
 
 from occamroute._arrays import FloatArray
 from occamroute._money import Amount, from_text, money
+from occamroute.calls.call_names import lasting_name
+from occamroute.calls.sources import sources_of
+from occamroute.calls.terms import content_hash, price_list, query_ids_of
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.block_runs import (
     NAME,
@@ -45,9 +48,6 @@ from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.pool_files.sending import PoolAt
 from occamroute.profiles import Profile
-from occamroute.purchasing.call_names import lasting_name
-from occamroute.purchasing.sources import sources_of
-from occamroute.purchasing.terms import content_hash, price_list, query_ids_of
 from occamroute.storage import load, save, whole_file
 
 __all__ = ["classify_in_blocks"]

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occamroute._money import exact, from_text, money
+from occamroute.calls.call_names import lasting_name
+from occamroute.calls.terms import content_hash, price_list
 from occamroute.errors import InvalidInputError, JournalError, NoAnswersError
 from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
@@ -27,8 +29,6 @@ from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.pool_files.sending import PoolAt
-from occamroute.purchasing.call_names import lasting_name
-from occamroute.purchasing.terms import content_hash, price_list
 from occamroute.storage import load
 
 __all__ = [

@@ -11,6 +11,7 @@ import numpy as np
 
 from occamroute._money import Amount, exact, from_text, money
 from occamroute._version import __version__
+from occamroute.calls.terms import content_hash
 from occamroute.errors import BudgetTooSmallError, InvalidInputError
 from occamroute.execution.results import make_run
 from occamroute.execution.rounds import Rounds
@@ -20,7 +21,6 @@ from occamroute.execution.tariffs import Tariff
 from occamroute.planning.plans import Plan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
-from occamroute.purchasing.terms import content_hash
 
 __all__ = ["budget_of", "buy", "buy_plan", "extractor_in", "open_for", "within"]
 

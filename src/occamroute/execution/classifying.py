@@ -11,6 +11,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._money import Amount, money
+from occamroute.calls.terms import checked_queries
 from occamroute.errors import InvalidInputError
 from occamroute.execution.block_classifying import classify_in_blocks
 from occamroute.execution.block_runs import execute_in_blocks
@@ -26,7 +27,6 @@ from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
-from occamroute.purchasing.terms import checked_queries
 from occamroute.storage import from_bytes, to_bytes
 
 __all__ = ["classify", "execute", "expected_costs", "fitted", "matching"]

@@ -9,6 +9,8 @@ import numpy as np
 
 from occamroute._arrays import seed_number
 from occamroute._money import Amount, exact, money
+from occamroute.calls.sources import sources_of
+from occamroute.calls.terms import checked_queries, query_ids_of
 from occamroute.execution.buying import within
 from occamroute.execution.classifying import expected_costs, fitted, matching
 from occamroute.execution.shops import Stages
@@ -16,8 +18,6 @@ from occamroute.execution.tariffs import make_tariff
 from occamroute.planning.plans import Plan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
-from occamroute.purchasing.sources import sources_of
-from occamroute.purchasing.terms import checked_queries, query_ids_of
 
 __all__ = ["Forecast", "forecast"]
 

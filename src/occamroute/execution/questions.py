@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from occamroute.calls.terms import checked_queries, content_hash
 from occamroute.data_files import queries_in, query_columns
 from occamroute.folders import QueryFolder
-from occamroute.purchasing.terms import checked_queries, content_hash
 from occamroute.storage import is_folder
 from occamroute.tables import ids_in
 

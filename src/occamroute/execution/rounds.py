@@ -16,12 +16,12 @@ import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute._money import exact
+from occamroute.calls.buyer import Bought, Buyer
+from occamroute.calls.purse import Purse
+from occamroute.calls.shelf import Stock
 from occamroute.errors import BudgetTooSmallError
 from occamroute.execution.tariffs import Tariff
 from occamroute.knapsack import Problem, solve_problem
-from occamroute.purchasing.buyer import Bought, Buyer
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.shelf import Stock
 
 __all__ = ["Rounds", "keep_floors", "spent_on"]
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, feature_matrix
 from occamroute._money import rounded_up
+from occamroute.calls.buyer import Buyer
+from occamroute.calls.journal import Journal, waited_for
+from occamroute.calls.purse import Purse
+from occamroute.calls.sources import Outcome, Source, sources_of
+from occamroute.calls.terms import content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError
 from occamroute.execution.rounds import keep_floors, spent_on
 from occamroute.execution.tariffs import Tariff, make_tariff
 from occamroute.pool import Pool
-from occamroute.purchasing.buyer import Buyer
-from occamroute.purchasing.journal import Journal, waited_for
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.sources import Outcome, Source, sources_of
-from occamroute.purchasing.terms import content_hash, price_list, query_ids_of
 
 __all__ = ["Looked", "Shop", "Stages", "Together", "look", "open_shop", "shelve_features"]
 

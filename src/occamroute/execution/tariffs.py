@@ -12,7 +12,7 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Units, exact, units_for
-from occamroute.purchasing.sources import Source
+from occamroute.calls.sources import Source
 
 __all__ = ["Tariff", "make_tariff"]
 

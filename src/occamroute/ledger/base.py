@@ -18,6 +18,7 @@ __all__ = [
     "MOST",
     "Balance",
     "Entry",
+    "Find",
     "Hold",
     "Ledger",
     "Operation",
@@ -123,7 +124,14 @@ class Release:
     hold: Hold
 
 
-Operation: TypeAlias = Reserve | Settle | Release
+@dataclass(frozen=True)
+class Find:
+    """What ``find`` is called with, for ``apply``."""
+
+    key: str
+
+
+Operation: TypeAlias = Reserve | Settle | Release | Find
 
 
 class Ledger(Protocol):

@@ -9,13 +9,14 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from occamroute._money import Amount
 from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, OccamError, UnknownNameError
 from occamroute.ledger.base import (
     Balance,
     Entry,
+    Find,
     Hold,
     Operation,
     Release,
@@ -31,7 +32,19 @@ from occamroute.ledger.base import (
 from occamroute.ledger.clocks import StoreClock
 from occamroute.ledger.windows import Window, checked_window, window_end
 
-__all__ = ["FORMAT", "LAST", "PATIENCE", "Bookkeeping", "Ending", "Reserved", "Settings", "Standing", "Wish"]
+__all__ = [
+    "FORMAT",
+    "LAST",
+    "PATIENCE",
+    "Bookkeeping",
+    "Ending",
+    "Key",
+    "Reserved",
+    "Settings",
+    "Standing",
+    "Step",
+    "Wish",
+]
 
 # Of the tables: a store of another format is refused.
 FORMAT = 1
@@ -70,6 +83,16 @@ class Ending:
     key: str
     spent: int
     state: State
+
+
+@dataclass(frozen=True)
+class Key:
+    """A hold to be looked up."""
+
+    key: str
+
+
+Step: TypeAlias = Wish | Ending | Key
 
 
 @dataclass(frozen=True)
@@ -152,16 +175,13 @@ class Bookkeeping(ABC):
         """Make the tables; the settings of the ledger of this name, begun with these if there was none."""
 
     @abstractmethod
-    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
+    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
         """Do all of them in one transaction, in order.
 
         A wish holds its amount if that fits and its key is new, and gives the hold that the key has now. An ending
-        settles or releases a hold that is not yet, and tells whether there is such a hold.
+        settles or releases a hold that is not yet, and tells whether there is such a hold. A key alone is looked up:
+        its hold as it is now, or None.
         """
-
-    @abstractmethod
-    def _find(self, key: str) -> Reserved | None:
-        """The hold of a key as it is now; None: there is none."""
 
     @abstractmethod
     def _correct(self, key: str, spent: int) -> bool:
@@ -190,7 +210,7 @@ class Bookkeeping(ABC):
     def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
         """Do many operations in one transaction; for each what its method returns, or the error that it raises."""
         done: list[Hold | OccamError | None] = [None] * len(operations)
-        steps: dict[int, Wish | Ending] = {}
+        steps: dict[int, Step] = {}
         for number, operation in enumerate(operations):
             try:
                 steps[number] = _step(operation)
@@ -209,10 +229,7 @@ class Bookkeeping(ABC):
 
     def find(self, key: str) -> Hold | None:
         """The hold under a key, whichever process made it; None: there is none."""
-        found = self._find(name_of(key, "key"))
-        if found is None or found.state is None:
-            return None
-        return Hold(key, amount_of(found.amount), found.state, client=found.client)
+        return self._done(Find(key))
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent; only the first time counts."""
@@ -273,8 +290,10 @@ class Bookkeeping(ABC):
             raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
 
 
-def _step(operation: Operation) -> Wish | Ending:
+def _step(operation: Operation) -> Step:
     """An operation whose arguments were checked, in whole billionths."""
+    if isinstance(operation, Find):
+        return Key(name_of(operation.key, "key"))
     if isinstance(operation, Reserve):
         client = None if operation.client is None else name_of(operation.client, "client")
         # 63 bits, for databases have no unsigned numbers.
@@ -286,13 +305,16 @@ def _step(operation: Operation) -> Wish | Ending:
     return Ending(name_of(operation.hold.key, "key"), spent, state)  # type: ignore[arg-type]  # of the two words above
 
 
-def _result(step: Wish | Ending, found: Reserved | bool) -> Hold | OccamError | None:
+def _result(step: Step, found: Reserved | bool | None) -> Hold | OccamError | None:
     if isinstance(step, Ending) or isinstance(found, bool):
         return None if found else _unknown(step.key)
-    if found.state is None:
-        return BudgetExceededError(amount_of(step.amount), amount_of(max(0, found.available)))
-    fresh = found.maker == step.maker
-    return Hold(step.key, amount_of(found.amount), found.state, fresh=fresh, client=found.client)
+    if found is None:
+        return None
+    if found.state is not None:
+        fresh = isinstance(step, Wish) and found.maker == step.maker
+        return Hold(step.key, amount_of(found.amount), found.state, fresh=fresh, client=found.client)
+    wanted = step.amount if isinstance(step, Wish) else 0
+    return BudgetExceededError(amount_of(wanted), amount_of(max(0, found.available)))
 
 
 def _unknown(key: str) -> UnknownNameError:

@@ -15,7 +15,7 @@ from typing import Any
 
 from occamroute.errors import LedgerError
 from occamroute.ledger.base import MOST, State, amount_of
-from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Ending, Reserved, Settings, Standing, Wish
+from occamroute.ledger.bookkeeping import FORMAT, Bookkeeping, Ending, Reserved, Settings, Standing, Step, Wish
 from occamroute.ledger.clocks import JUMPED
 from occamroute.ledger.windows import Window, window_start
 
@@ -145,12 +145,21 @@ class EmbeddedLedger(Bookkeeping):
             self._checked_format(form)
             return Settings(cap, window, dict(self._run(CLIENTS, self._id)))
 
-    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
+    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
+        if not any(isinstance(step, Wish | Ending) for step in steps):
+            with self._reading():
+                return self._done_at(self._moment(), steps)
         with self._writing():
-            moment = self._up_to_date()
-            return [
-                self._reserve(moment, step) if isinstance(step, Wish) else self._end(moment, step) for step in steps
-            ]
+            return self._done_at(self._up_to_date(), steps)
+
+    def _done_at(self, moment: _Moment, steps: Sequence[Step]) -> list[Reserved | bool | None]:
+        done: list[Reserved | bool | None] = []
+        for step in steps:
+            if isinstance(step, Wish):
+                done.append(self._reserve(moment, step))
+            else:
+                done.append(self._end(moment, step) if isinstance(step, Ending) else self._find(moment, step.key))
+        return done
 
     def _reserve(self, moment: _Moment, wish: Wish) -> Reserved:
         standing = self._standing_at(moment, wish.client)
@@ -171,9 +180,8 @@ class EmbeddedLedger(Bookkeeping):
             self._change(moment, ending.key, known[0], ending.spent, ending.state)
         return bool(known)
 
-    def _find(self, key: str) -> Reserved | None:
-        with self._reading():
-            moment, known = self._moment(), self._run(FOUND, self._id, key)
+    def _find(self, moment: _Moment, key: str) -> Reserved | None:
+        known = self._run(FOUND, self._id, key)
         if not known:
             return None
         amount, state, maker, client, expires = known[0]
@@ -228,11 +236,14 @@ class EmbeddedLedger(Bookkeeping):
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(statement, values))
 
+    def _check_clock(self, reading: int) -> None:
+        if not self._clock.trusts(reading):
+            raise LedgerError(self._place, JUMPED)
+
     def _moment(self) -> _Moment:
         """The ledger as it is, at a time that is never before one seen earlier."""
         clock = self._time()
-        if not self._clock.trusts(clock):
-            raise LedgerError(self._place, JUMPED)
+        self._check_clock(clock)
         found = self._run(MOMENT, self._id)
         if not found:
             raise self._gone()

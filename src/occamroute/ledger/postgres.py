@@ -11,7 +11,18 @@ from occamroute._money import Amount
 from occamroute.errors import InvalidInputError
 from occamroute.ledger import postgres_statements as statements
 from occamroute.ledger.base import amount_of
-from occamroute.ledger.bookkeeping import FORMAT, LAST, Bookkeeping, Ending, Reserved, Settings, Standing, Wish
+from occamroute.ledger.bookkeeping import (
+    FORMAT,
+    LAST,
+    Bookkeeping,
+    Ending,
+    Key,
+    Reserved,
+    Settings,
+    Standing,
+    Step,
+    Wish,
+)
 from occamroute.ledger.postgres_line import Line, Row, run, run_each
 
 __all__ = ["PostgresLedger"]
@@ -22,6 +33,8 @@ NOBODY = 0
 Asked: TypeAlias = tuple[str, Mapping[str, Any]]
 LOCK: Asked = (statements.LOCK, {})
 EXPIRE: Asked = (statements.DO_EXPIRE, {})
+
+WORDS = {Wish: statements.DO_RESERVE, Ending: statements.DO_END, Key: statements.ASK_HOLD}
 
 
 class PostgresLedger(Bookkeeping):
@@ -79,17 +92,9 @@ class PostgresLedger(Bookkeeping):
             self._checked_format(form)
             return Settings(cap, window, dict(run(connection, statements.CLIENTS, ledger=self._id)))
 
-    def _apply(self, steps: Sequence[Wish | Ending]) -> list[Reserved | bool]:
-        asked = [
-            (statements.DO_RESERVE if isinstance(step, Wish) else statements.DO_END, asdict(step)) for step in steps
-        ]
-        rows = self._operations(asked)
-        return [_reserved(row) if isinstance(step, Wish) else row[1] is not None
-                for step, row in zip(steps, rows, strict=True)]  # fmt: skip
-
-    def _find(self, key: str) -> Reserved | None:
-        amount, state, maker, client = self._asked(statements.ASK_HOLD, key=key)
-        return None if state is None else Reserved(0, amount, state, maker, client)
+    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
+        asked = [(WORDS[type(step)], asdict(step)) for step in steps]
+        return [_told(step, row) for step, row in zip(steps, self._operations(asked), strict=True)]
 
     def _correct(self, key: str, spent: int) -> bool:
         ((_, found),) = self._operations([(statements.DO_CORRECT, {"key": key, "spent": spent})])
@@ -149,6 +154,11 @@ class PostgresLedger(Bookkeeping):
         self._line.close()
 
 
-def _reserved(row: Row) -> Reserved:
+def _told(step: Step, row: Row) -> Reserved | bool | None:
+    """What a row says of a step; the first column, whether a lease is over, is dealt with."""
+    if isinstance(step, Ending):
+        return row[1] is not None
     _, available, amount, state, maker, client = row
-    return Reserved(available) if state is None else Reserved(available, amount, state, maker, client)
+    if state is None:
+        return Reserved(available) if isinstance(step, Wish) else None
+    return Reserved(available, amount, state, maker, client)

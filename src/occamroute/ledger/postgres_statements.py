@@ -150,8 +150,8 @@ LEFT JOIN (SELECT * FROM known UNION ALL SELECT amount, state, maker, client FRO
 
 # $2 key. A lease that is over counts as expired although nobody has booked that yet.
 HOLD = f"""{MOMENT}
-SELECT hold.amount, CASE WHEN hold.state = 'held' AND hold.expires <= now THEN 'expired' ELSE hold.state END,
-    hold.maker, hold.client
+SELECT false, 0, hold.amount,
+    CASE WHEN hold.state = 'held' AND hold.expires <= now THEN 'expired' ELSE hold.state END, hold.maker, hold.client
 FROM moment LEFT JOIN occamroute_holds AS hold ON hold.ledger = id AND hold.hold_key = $2"""
 
 # $2 key, $3 what was spent, $4 "settled" or "released"; $5: even though leases are over.

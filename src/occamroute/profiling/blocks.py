@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import IntArray
+from occamroute.calls.buyer import Bought, Buyer
+from occamroute.calls.call_names import lasting_name
+from occamroute.calls.journal import Journal, waited_for
+from occamroute.calls.purse import Purse
+from occamroute.calls.shelf import Stock
+from occamroute.calls.sources import Source, sources_of
+from occamroute.calls.terms import content_hash, price_list
 from occamroute.errors import InvalidInputError, JournalError
 from occamroute.executors import Executor
 from occamroute.pool import Pool
 from occamroute.pool_files.sending import PoolAt
-from occamroute.purchasing.buyer import Bought, Buyer
-from occamroute.purchasing.call_names import lasting_name
-from occamroute.purchasing.journal import Journal, waited_for
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.shelf import Stock
-from occamroute.purchasing.sources import Source, sources_of
-from occamroute.purchasing.terms import content_hash, price_list
 
 __all__ = ["ROWS", "answered_in_blocks", "name_of", "refuse_blocks", "worst_cases"]
 

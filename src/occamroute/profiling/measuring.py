@@ -13,17 +13,17 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, exact, money
 from occamroute._version import __version__
+from occamroute.calls.buyer import Bought, Buyer
+from occamroute.calls.journal import Journal
+from occamroute.calls.purse import Purse
+from occamroute.calls.shelf import Stock
+from occamroute.calls.sources import Source, sources_of
+from occamroute.calls.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
 from occamroute.executors import Executor, opened
 from occamroute.pool import Pool
 from occamroute.profiles import Profile, success
 from occamroute.profiling.blocks import answered_in_blocks, refuse_blocks, worst_cases
-from occamroute.purchasing.buyer import Bought, Buyer
-from occamroute.purchasing.journal import Journal
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.shelf import Stock
-from occamroute.purchasing.sources import Source, sources_of
-from occamroute.purchasing.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
 
 __all__ = ["profile"]
 

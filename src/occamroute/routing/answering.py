@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -16,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, read_only
-from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, UnavailableError
+from occamroute._loops import background
+from occamroute.calls.breakers import Breakers
+from occamroute.calls.engine import Call, CallEngine, Request, summed
+from occamroute.calls.sources import sources_of
+from occamroute.calls.terms import content_hash
+from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, OverloadedError, UnavailableError
 from occamroute.ledger.base import name_of
 from occamroute.planning.combining import mixed
 from occamroute.pool import Pool
-from occamroute.purchasing.sources import sources_of
-from occamroute.purchasing.terms import content_hash
-from occamroute.routing.asking import Asker, Request, heard
 from occamroute.routing.batching import Asked
-from occamroute.routing.breakers import Breakers
 from occamroute.routing.decisions import Decision, decide, decision_id, next_best
-from occamroute.routing.errands import Call, Desk, summed
+from occamroute.routing.drift import Alarm
 from occamroute.routing.repeats import Claims, Repeats
 from occamroute.routing.router import Router
 
@@ -74,7 +74,8 @@ class Answerer:
     Before each call the most that it can cost is held in the router's ledger, and afterwards what it did cost is
     settled. A call that fails is tried again, at most ``attempts`` times in all, then the next best classifier is
     asked, within ``deadline_seconds`` for the whole. Classifiers that keep failing rest (``breakers``), and the router
-    does not choose them meanwhile. Calls are made on at most ``workers`` threads.
+    does not choose them meanwhile. Models that compute here, and others that cannot be awaited, run on at most
+    ``workers`` threads.
     """
 
     def __init__(
@@ -92,12 +93,14 @@ class Answerer:
         self._router, self._pool, self._deadline = router, pool, float(deadline_seconds)
         self._breakers = Breakers() if breakers is None else breakers
         self._repeats = Repeats() if repeats is None else repeats
-        self._claims = Claims(router.ledger)
         self._lease = LEASE + self._deadline
-        desk = Desk(
-            router.wallet, self._breakers, mean_cost=self._mean_cost, names=self._askable, lease_seconds=self._lease
-        )
-        self._asker = Asker(sources_of(pool), desk, self._breakers, workers=workers, attempts=attempts)
+        self._claims = Claims(router.wallet.queue, lease_seconds=self._lease)
+        self._engine = CallEngine(
+            sources_of(pool), router.wallet, self._breakers, attempts=attempts, threads=workers,
+            expected_cost=self._mean_cost, askable=self._askable, lease_seconds=self._lease,
+        )  # fmt: skip
+        router.add_alarms(self._suspensions)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._barring = threading.Lock()
         self._barred: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,10 +119,29 @@ class Answerer:
         """
         if self._closed:
             raise OccamError("nothing more can be asked: this is closed.")
+        work = self._classified(query, features, client, key)
+        loop = self._engine_loop()
+        if asyncio.get_running_loop() is loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make all calls on this loop, and not on a background one; before the first query."""
+        if self._loop not in (None, loop):
+            raise OccamError("calls are made on another event loop already.")
+        self._loop = loop
+
+    def _engine_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on which calls are made: it outlives those of the callers, so that whatever is paid is settled."""
+        if self._loop is None:
+            self._loop = background().loop
+        return self._loop
+
+    async def _classified(self, query: Any, features: Any, client: str | None, key: str | None) -> Answered:
         if client is not None:
             name_of(client, "client")
         queries = query[None] if isinstance(query, np.ndarray) else [query]
-        request = Request(queries, client, self._deadline)
+        request = Request(queries, client, self._deadline, decision_id())
         if key is None:
             return await self._answered(request, features)
         future, mine = self._repeats.join((client, key), content_hash(queries))
@@ -132,9 +154,21 @@ class Answerer:
         return answered
 
     def close(self, *, seconds: float = CLOSING) -> None:
-        """Take no more queries, wait at most so long for calls under way, which are settled, and end the threads."""
+        """Take no more queries, wait at most so long for calls under way, which are settled, and end the threads.
+
+        Not for the loop on which calls are made, which would wait for itself: ``aclose`` is.
+        """
         self._closed = True
-        self._asker.close(seconds)
+        if self._loop is None or self._loop.is_closed():
+            self._engine.threads.close(seconds)
+            return
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self.aclose(seconds=seconds), self._loop).result(seconds + 1.0)
+
+    async def aclose(self, *, seconds: float = CLOSING) -> None:
+        """The same, on the loop on which calls are made."""
+        self._closed = True
+        await self._engine.close(seconds)
 
     def __enter__(self) -> Answerer:
         return self
@@ -145,13 +179,12 @@ class Answerer:
     async def _keyed(self, request: Request, features: Any, key: str) -> None:
         who = request.client, key
         try:
-            hold = await self._asker.done(lambda: self._claims.take(who, lease_seconds=self._lease), request.left)
+            hold = await self._claims.take(who, seconds=request.left)
             try:
                 answered = await self._answered(request, features)
                 self._repeats.keep(who, answered)
             finally:
-                with suppress(Exception):  # the claim then ends by itself, as one that was paid
-                    await self._asker.done(lambda: self._claims.end(hold, paid=request.paid), LEASE)
+                await self._claims.end(hold, paid=request.paid)
         except asyncio.CancelledError:
             self._repeats.drop(who, OccamError("the request was called off."))
             raise
@@ -160,6 +193,7 @@ class Answerer:
 
     async def _answered(self, request: Request, features: Any) -> Answered:
         self._bar()
+        await self._router.wallet.known()
         seen = await self._seen(request, features)
         decision = await self._decided(request, seen)
         self._router.wallet.came()
@@ -184,12 +218,12 @@ class Answerer:
         if given is not None:
             row = self._router.checked(given)
             return _Seen(row, extractor, self._as_answer(row[0]) if extractor in self._pool.names else None)
-        if extractor not in self._asker.sources:
+        if extractor not in self._engine.sources:
             return _Seen(self._router.checked(None), extractor)  # which says that they are missing
         # Features without money for an answer are no use; only the ledger counts to the last digit.
         wallet, least = self._router.wallet, float(min(snapshot.totals)) * (1.0 - CLOSE)
         after = () if extractor in self._pool.names else set(self._askable()) - self._router.barred
-        ended = await self._asker.ask(request, extractor, lambda: wallet.standing().available >= least, after=after)
+        ended = await self._engine.ask(request, extractor, lambda: wallet.standing().available >= least, after=after)
         self._bar()
         found = None if ended is None else ended.probabilities if ended.features is None else ended.features
         if ended is None or found is None:
@@ -208,29 +242,33 @@ class Answerer:
         return row if fits and abs(float(row.sum()) - 1.0) < 1e-3 else None
 
     async def _decided(self, request: Request, seen: _Seen) -> Decision:
-        made: Future[Any] = Future()
+        loop = asyncio.get_running_loop()
+        made: asyncio.Future[Decision] = loop.create_future()
 
-        def home(pairs: list[tuple[Asked, Any]]) -> None:
-            (_, result), *_ = pairs
-            if not made.set_running_or_notify_cancel():
-                return
+        def tell(result: Any) -> None:
+            if made.done():
+                return  # nobody waits any longer
             if isinstance(result, BaseException):
                 made.set_exception(result)
             else:
                 made.set_result(result)
 
+        def home(pairs: list[tuple[Asked, Any]]) -> None:
+            loop.call_soon_threadsafe(tell, pairs[0][1])
+
         seconds = max(DECIDING, request.left)
         try:
             if seen.features is None:
-                decision: Decision = await self._asker.done(lambda: self._without_features(request, seen), seconds)
+                decision = self._without_features(request, seen)
             else:
                 self._router.submit(Asked(seen.features, request.client, paid=True, home=home))
-                decision = await heard(made, seconds)
+                async with asyncio.timeout(seconds):
+                    decision = await made
         except TimeoutError:
             request.note("router", f"no decision within {seconds:.3g} s")
             raise self._nobody(request) from None
         except BudgetExceededError as error:
-            request.broke = error
+            request.too_expensive = error
             raise self._nobody(request) from error
         request.id = decision.id
         return decision
@@ -269,9 +307,9 @@ class Answerer:
         """A classifier's own probabilities: those that the features came with, or bought ones."""
         if decision.name == seen.extractor and seen.own is not None:
             return seen.own
-        if decision.name not in self._asker.sources or not request.left:
+        if decision.name not in self._engine.sources or not request.left:
             return None
-        ended = await self._asker.ask(request, decision.name, lambda: self._router.wallet.may_spend(decision))
+        ended = await self._engine.ask(request, decision.name, lambda: self._router.wallet.may_spend(decision))
         self._bar()
         return None if ended is None else ended.probabilities
 
@@ -285,11 +323,14 @@ class Answerer:
 
     def _nobody(self, request: Request) -> OccamError:
         """Why there is no answer: only for want of money, or everything that went wrong."""
-        if request.broke is not None and not request.reasons:
-            return request.broke
-        reasons = [*request.reasons, *([] if request.broke is None else [str(request.broke).rstrip(".")])]
-        wait = self._breakers.seconds_left(self._router.names)
-        return UnavailableError(f"no classifier answered: {'; '.join(reasons) or 'time is up'}", wait)
+        refused = request.too_expensive
+        if refused is not None and not request.reasons:
+            return refused
+        reasons = [*request.reasons, *([] if refused is None else [str(refused).rstrip(".")])]
+        words = f"no classifier answered: {'; '.join(reasons) or 'time is up'}"
+        if request.overloaded and len(request.overloaded) == len(request.reasons) and not request.calls:
+            return OverloadedError(words, min(error.retry_after or 0.0 for error in request.overloaded))
+        return UnavailableError(words, self._breakers.seconds_left(self._router.names))
 
     def _tell(self, decision: Decision, facts: dict[str, Any]) -> None:
         if self._router.receipts is not None:
@@ -303,6 +344,13 @@ class Answerer:
             mine = missing | self._breakers.resting(self._askable())
             if mine != self._barred:
                 self._router.barred, self._barred = others | mine, mine
+
+    def _suspensions(self) -> list[Alarm]:
+        """Classifiers that are not asked any more, since they charged more than they say a call can cost."""
+        return [
+            Alarm("bill", 0, 0, 0.0, f"{reason}; it is not asked any more: correct its price, and restart")
+            for reason in self._breakers.suspended.values()
+        ]
 
     def _askable(self) -> tuple[str, ...]:
         """The classifiers that nobody but a breaker keeps from being asked."""

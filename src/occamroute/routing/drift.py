@@ -46,7 +46,8 @@ ADVICE = "label some of the recent queries and add them to the profile"
 class Alarm:
     """A change that chance does not explain.
 
-    ``what`` is "features" or "feedback"; ``number`` is the query (counted from 0) at which the alarm was raised,
+    ``what`` is "features" or "feedback", or "bill" where a classifier charged more than it says that a call can cost
+    (the numbers are then 0); ``number`` is the query (counted from 0) at which the alarm was raised,
     ``since`` the one from which on the change is likely; ``evidence`` is what it was raised at. ``sentence`` says
     what was seen and what to do.
     """

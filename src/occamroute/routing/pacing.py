@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Arrivals", "Moment", "Pace", "cautious"]
 
@@ -28,6 +28,11 @@ class Moment:
     now: float
     since: float = 0.0
     until: float | None = None
+
+    def later(self, seconds: float) -> Moment:
+        """So many seconds later, but in the same window."""
+        now = self.now + seconds
+        return replace(self, now=now if self.until is None else min(now, max(self.now, self.until)))
 
 
 class Arrivals:

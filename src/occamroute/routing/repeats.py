@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from occamroute.errors import InvalidInputError, RepeatedKeyError
-from occamroute.ledger import Hold, Ledger
+from occamroute.calls.ledger_queue import LedgerQueue
+from occamroute.errors import InvalidInputError, OccamError, RepeatedKeyError
+from occamroute.ledger import Hold
+from occamroute.ledger.base import Release, Reserve, Settle
 
 __all__ = ["Claims", "Repeats"]
 
 # Whose request, and its key.
 Who: TypeAlias = tuple[str | None, str]
 
-LOG = logging.getLogger("occamroute")
 LONGEST_KEY = 200
 # Answers that are kept, and for how many seconds.
 KEPT, KEPT_SECONDS = 4096, 3600.0
@@ -87,20 +88,21 @@ class Claims:
     It is released only after an attempt that cost nothing; then the key may be tried again.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, queue: LedgerQueue, *, lease_seconds: float) -> None:
+        self._queue, self._lease_seconds = queue, lease_seconds
         self._lock = threading.Lock()
         # How many claims of a key are known to be released, which they stay: none of them is asked for again.
         self._released: OrderedDict[str, int] = OrderedDict()
 
-    def take(self, who: Who, *, lease_seconds: float) -> Hold:
-        """The claim, or ``RepeatedKeyError``."""
+    async def take(self, who: Who, *, seconds: float) -> Hold:
+        """The claim, or ``RepeatedKeyError``; ``LedgerError`` after so many seconds."""
         client, key = who
         digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:40]
         with self._lock:
             first = self._released.get(digest, 0)
         for number in range(first, CLAIMS):
-            hold = self._ledger.reserve(0, key=f"key/{digest}/{number}", lease_seconds=lease_seconds, client=client)
+            wish = Reserve(f"key/{digest}/{number}", 0, self._lease_seconds, client)
+            hold = await self._queue.reserve(wish, seconds=seconds)
             if hold.fresh:
                 return hold
             if hold.state != "released":
@@ -115,15 +117,10 @@ class Claims:
             if len(self._released) > KEPT:
                 self._released.popitem(last=False)
 
-    def end(self, hold: Hold, *, paid: bool) -> None:
-        """Say whether anything was, or may have been, paid."""
-        try:
-            if paid:
-                self._ledger.settle(hold, 0)
-            else:
-                self._ledger.release(hold)
-        except Exception as error:  # noqa: BLE001  # the claim then ends by itself, as one that was paid
-            LOG.warning("the claim %s stays until its lease is over: %s", hold.key, error)
+    async def end(self, hold: Hold, *, paid: bool) -> None:
+        """Say whether anything was, or may have been, paid; unsaid, the claim ends by itself, as one that was paid."""
+        with suppress(OccamError):
+            await self._queue.settle(Settle(hold, 0) if paid else Release(hold))
 
 
 def check_key(key: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, seed_number
+from occamroute._loops import background
 from occamroute._money import Amount
 from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
@@ -35,6 +36,10 @@ __all__ = ["Router"]
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
 RECEIPTS = "receipts.db"
+# Seconds that closing waits for what the ledger still has to be told.
+CLOSING = 5.0
+# Seconds that the ledger may take for a hold.
+HOLDING = 10.0
 
 
 class Router:
@@ -81,6 +86,7 @@ class Router:
         self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
+        self._alarms: list[Callable[[], list[Alarm]]] = []
         self._change, self._judging = threading.Lock(), threading.Lock()
         self._thrown = 0
         asked = {"extractor": extractor, "combine": combine, "seed": number}
@@ -183,13 +189,21 @@ class Router:
 
     def held(self, decision: Decision, *, lease_seconds: float = LEASE) -> Decision:
         """The decision with its cost held, or the next best one whose cost can be."""
+        return background().run(self.aheld(decision, lease_seconds=lease_seconds))
+
+    async def aheld(self, decision: Decision, *, lease_seconds: float = LEASE, seconds: float = HOLDING) -> Decision:
+        """The same for event loops; ``LedgerError`` where the ledger does not answer within so many seconds."""
+        await self.wallet.known()
         refused = BudgetExceededError(decision.cost, decision.terms.available)
         for option in [decision.choice, *next_best(decision, [decision.choice])]:
             made = decision if option == decision.choice else decision.instead(option)
             if not self.wallet.may_spend(made):
                 continue
             try:
-                self.wallet.hold(made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds, decision=made)
+                await self.wallet.ahold(
+                    made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds, seconds=seconds,
+                    decision=made,
+                )  # fmt: skip
             except BudgetExceededError as error:
                 refused = error
                 continue
@@ -299,8 +313,15 @@ class Router:
         return right
 
     def alarms(self) -> list[Alarm]:
-        """What has changed since the labelled rows were gathered, as far as chance does not explain it."""
-        return self._watches.alarms()
+        """What has changed since the labelled rows were gathered, as far as chance does not explain it.
+
+        Those who make the calls add what they see: a classifier that charges more than it says, for one.
+        """
+        return [*self._watches.alarms(), *(alarm for others in self._alarms for alarm in others())]
+
+    def add_alarms(self, others: Callable[[], list[Alarm]]) -> None:
+        """Have ``alarms`` ask somebody else, too."""
+        self._alarms.append(others)
 
     def evidence(self) -> dict[str, float]:
         """The evidence for a change in features and in feedback; each raises an alarm where it passes 100."""
@@ -328,6 +349,7 @@ class Router:
     def close(self) -> None:
         """Finish what waits; the ledger stays open if it was given, and can be asked in any case."""
         self._batcher.close()
+        self.wallet.close(CLOSING)
         if self.receipts is not None:
             self.receipts.close()
         self._let_go()

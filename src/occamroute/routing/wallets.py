@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from occamroute._money import Amount
+from occamroute.calls.ledger_queue import LedgerQueue
 from occamroute.ledger import Balance, Hold, Ledger
+from occamroute.ledger.base import Find, Release, Reserve, Settle
 from occamroute.routing.decisions import Decision, Terms
 from occamroute.routing.pacing import Moment, Pace, cautious
 from occamroute.routing.snapshots import Snapshot
@@ -56,11 +59,14 @@ class Wallet:
 
     def __init__(self, ledger: Ledger, pace: Pace, *, refresh_seconds: float = SECONDS) -> None:
         self.ledger = ledger
+        self.queue = LedgerQueue(ledger)
         self.pace = pace
         self.refresh_seconds = refresh_seconds
         self._lock = threading.Lock()
         self._standing: Standing | None = None
+        # When the ledger was asked last, and whether it is being asked now.
         self._asked = 0.0
+        self._asking = False
         self._mine = self._before = self._everybody = 0.0
         # Own holds of this window that have not ended, and what is to be learned from what each comes to cost.
         self._open: OrderedDict[str, _Lesson | None] = OrderedDict()
@@ -88,12 +94,28 @@ class Wallet:
         return beyond <= CLOSE * least or beyond <= _spare(standing, decision.snapshot, remaining, off) + CLOSE * beyond
 
     def standing(self) -> Standing:
-        """The budget now, or as it was a moment ago."""
+        """The budget as it was a moment ago; nobody waits for the ledger, but the first one who asks."""
         with self._lock:
-            known, fresh = self._standing, time.monotonic() - self._asked < self.refresh_seconds
-        if known is not None and fresh:
-            return known
-        return self._seen(self.ledger.balance())
+            known, age = self._standing, time.monotonic() - self._asked
+            ask = not self._asking and age >= self.refresh_seconds > 0.0
+            self._asking = self._asking or ask
+        if known is None or self.refresh_seconds == 0.0:
+            return self._seen(self.ledger.balance())
+        if ask:
+            self.queue.submit(self._refresh)
+        return known if age < self.refresh_seconds else replace(known, moment=known.moment.later(age))
+
+    async def known(self) -> None:
+        """Have the ledger asked once, so that ``standing`` need not wait for it."""
+        if self._standing is None:
+            await asyncio.wrap_future(self.queue.submit(self._refresh))
+
+    def _refresh(self) -> None:
+        try:
+            self._seen(self.ledger.balance())
+        finally:
+            with self._lock:
+                self._asking, self._asked = False, time.monotonic()
 
     def hold(
         self,
@@ -108,24 +130,62 @@ class Wallet:
 
         With ``decision`` the hold is for everything that it costs, and its settlement says how costs really are.
         """
-        hold = self.ledger.reserve(amount, key=key, lease_seconds=lease_seconds, client=client)
-        with self._lock:
-            if key not in self._open:
-                self._open[key] = None if decision is None else _Lesson.of(decision)
-                self._less(float(hold.amount))
-            if len(self._open) > MOST_OPEN:
-                self._open.popitem(last=False)
-        return hold
+        wish = Reserve(key, amount, lease_seconds, client)
+        return self._held(self.queue.submit(wish).result(), decision)
+
+    async def ahold(
+        self,
+        amount: Amount,
+        *,
+        key: str,
+        seconds: float,
+        client: str | None = None,
+        lease_seconds: float = LEASE,
+        decision: Decision | None = None,
+    ) -> Hold:
+        """The same for an event loop; ``LedgerError`` where the ledger does not answer within so many seconds."""
+        wish = Reserve(key, amount, lease_seconds, client)
+        return self._held(await self.queue.reserve(wish, seconds=seconds), decision)
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent, whoever made it; only the first settlement of one's own teaches."""
-        self.ledger.settle(hold, amount)
+        self.queue.submit(Settle(hold, amount)).result()
         self._ended(hold, float(amount))
 
     def release(self, hold: Hold) -> None:
         """Give a hold back."""
-        self.ledger.release(hold)
+        self.queue.submit(Release(hold)).result()
         self._ended(hold, 0.0, released=True)
+
+    async def find(self, key: str) -> Hold | None:
+        """The hold under a key, whichever process made it."""
+        found: Hold | None = await asyncio.wrap_future(self.queue.submit(Find(key)))
+        return found
+
+    async def settled(self, hold: Hold, amount: Amount) -> None:
+        """Settle whoever's hold it is, or raise."""
+        await asyncio.wrap_future(self.queue.submit(Settle(hold, amount)))
+        self._ended(hold, float(amount))
+
+    async def asettle(self, hold: Hold, amount: Amount) -> str | None:
+        """Settle, or release for an amount of 0; what went wrong, if anything did: it is then tried again."""
+        problem = await self.queue.settle(Settle(hold, amount) if amount else Release(hold))
+        if problem is None:
+            self._ended(hold, float(amount), released=not amount)
+        return problem
+
+    def close(self, seconds: float) -> None:
+        """Do what the ledger still has to be told, at most so long."""
+        self.queue.close(seconds)
+
+    def _held(self, hold: Hold, decision: Decision | None) -> Hold:
+        with self._lock:
+            if hold.key not in self._open:
+                self._open[hold.key] = None if decision is None else _Lesson.of(decision)
+                self._less(float(hold.amount))
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+        return hold
 
     def came(self) -> None:
         """A query came and was decided: it counts as an arrival."""

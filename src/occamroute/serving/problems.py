@@ -15,6 +15,7 @@ from occamroute.errors import (
     InvalidInputError,
     LedgerError,
     OccamError,
+    OverloadedError,
     RepeatedKeyError,
     StorageError,
     UnknownNameError,
@@ -132,6 +133,10 @@ def problem_for(error: BaseException) -> ProblemError | None:
         return ProblemError("ledger_unavailable", retry_after=5)
     if isinstance(error, StorageError):
         return ProblemError("storage_unavailable", retry_after=5)
+    if isinstance(error, OverloadedError):
+        return ProblemError(
+            "overloaded", "no classifier can answer in time: too many calls wait.", retry_after=error.retry_after
+        )
     if isinstance(error, CallError):
         return ProblemError("no_classifier_answered", retry_after=error.retry_after)
     if isinstance(error, RepeatedKeyError):

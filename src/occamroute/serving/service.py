@@ -12,11 +12,12 @@ from weakref import WeakSet
 import numpy as np
 
 from occamroute._money import money_from_text
+from occamroute.adapters._wire import close_clients, open_clients
+from occamroute.calls.threads import DaemonThreads
 from occamroute.errors import BudgetExceededError, OccamError
 from occamroute.ledger import Hold
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.pool import Pool
-from occamroute.routing.crews import Crew
 from occamroute.routing.decisions import Decision
 from occamroute.routing.router import Router
 from occamroute.serving.admission import Caller
@@ -79,8 +80,8 @@ class Service:
         self._caps: dict[str, str] = {}
         self.keys = Keys() if key_file is None else key_file.keys
         self._had_keys, self._prepared = len(self.keys) > 0, False
-        self._waiters = Crew(WAITERS, name="occamroute-wait")
-        self._heavy = Crew(1, name="occamroute-heavy")
+        self._waiters = DaemonThreads(WAITERS, name="occamroute-wait")
+        self._heavy = DaemonThreads(1, name="occamroute-heavy")
         self._heavy_waiting = 0
         self._watching: asyncio.Task[None] | None = None
 
@@ -105,6 +106,9 @@ class Service:
         """Be ready, on the event loop that runs."""
         loop = asyncio.get_running_loop()
         self.decider = Decider(self.router, loop)
+        if self.answerer is not None:
+            self.answerer.use_loop(loop)
+            await open_clients()
         await self.wait(self.prepare)
         self._watching = loop.create_task(self._watch_keys())
         self.ready = True
@@ -115,10 +119,11 @@ class Service:
         if self._watching is not None:
             self._watching.cancel()
         if self.answerer is not None:
-            await asyncio.to_thread(self.answerer.close, seconds=CLOSING)
+            await self.answerer.aclose(seconds=CLOSING)
+            await close_clients()
         self._heavy.close(0.0)  # a change that is not done was not begun: its files are written last
         self._waiters.close(CLOSING)
-        self.router.close()
+        await asyncio.to_thread(self.router.close)
         self.router.ledger.close()
 
     async def wait(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
@@ -145,13 +150,13 @@ class Service:
             raise ProblemError("unknown_decision")
         return found
 
-    def hold(self, name: str) -> Hold | None:
+    async def hold(self, name: str) -> Hold | None:
         """The ledger's hold for a decision, whichever process decided."""
-        ledger, receipts = self.router.ledger, self.router.receipts
-        if hasattr(ledger, "find"):
-            return ledger.find(name)
+        if hasattr(self.router.ledger, "find"):
+            return await self.router.wallet.find(name)
         # A ledger of another package that was written for occamroute 0.1.0 cannot look up a hold.
-        found = None if receipts is None else receipts.decision(name)
+        receipts = self.router.receipts
+        found = None if receipts is None else await self.wait(receipts.decision, name)
         return None if found is None else Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
 
     def count(self, answered: Answered) -> None:

@@ -28,6 +28,9 @@ from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS"]
 
+# Seconds that the ledger may take for a hold.
+HOLDING = 6.0
+
 
 async def route(service: Service, caller: Caller, content: bytes) -> bytes:
     """Decide about one query: the way that is asked most, so nothing is done twice."""
@@ -37,7 +40,7 @@ async def route(service: Service, caller: Caller, content: bytes) -> bytes:
     try:
         decision = await service.decider.decide(features, caller.client)
         if wish.hold:
-            decision = await service.wait(router.held, decision, lease_seconds=wish.lease_seconds)
+            decision = await router.aheld(decision, lease_seconds=wish.lease_seconds, seconds=HOLDING)
     except BudgetExceededError as error:
         raise await service.exhausted(error) from None
     service.metrics.decisions[decision.name, decision.reason] += 1
@@ -60,7 +63,7 @@ def _quoted(name: str) -> str:
 async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
     """Say what a decision whose cost was held really cost."""
     # The hold itself knows its client and amount, so any process that shares the ledger can settle it.
-    hold = await call.service.wait(call.service.hold, body.decision)
+    hold = await call.service.hold(body.decision)
     if hold is None or not call.caller.owns(hold.client):
         raise ProblemError("unknown_decision", "there is no such decision of yours, or its cost was not held.")
     cost = amount_of(rounded_up(amount(body.cost)))
@@ -70,7 +73,7 @@ async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
             f"the cost {written(cost)} is above the {written(hold.amount)} held for this decision: "
             "settle at most that, or have an administrator correct it (POST /v1/correct).",
         )
-    await call.service.wait(call.service.router.wallet.settle, hold, cost)
+    await call.service.router.wallet.settled(hold, cost)
     return SettleAnswer(decision=hold.key, cost=written(cost))
 
 

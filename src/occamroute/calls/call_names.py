@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from occamroute._arrays import IntArray
+from occamroute.calls.journal import Journal
 from occamroute.errors import StorageError
-from occamroute.purchasing.journal import Journal
 
 __all__ = ["CallNames", "idempotency_key", "lasting_name"]
 

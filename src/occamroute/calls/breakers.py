@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Breakers"]
 
+LOG = logging.getLogger("occamroute")
 # So many failures in a row, or more than half of so many latest calls, open a breaker.
 IN_A_ROW, LATEST = 5, 20
 # Seconds that it is open at first; after a probe that failed twice as long as before, up to the longest.
@@ -73,6 +75,7 @@ class Breakers:
         self._first, self._longest, self._clock = open_seconds, longest_seconds, clock
         self._lock = threading.Lock()
         self._breakers: dict[str, _Breaker] = {}
+        self._suspended: dict[str, str] = {}
 
     def resting(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the classifiers that are not to be asked now; never all: the one that is back first stays."""
@@ -87,6 +90,8 @@ class Breakers:
         with self._lock:
             now = self._clock()
             breaker = self._of(name)
+            if name in self._suspended:
+                return None
             if breaker.resting(now):
                 return now if name in names and name not in self._resting(tuple(names), now) else None
             breaker.probing = breaker.until is not None
@@ -120,6 +125,19 @@ class Breakers:
                 # A probe; what is tried only because all rest changes nothing by failing.
                 breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
 
+    def suspend(self, name: str, reason: str) -> None:
+        """It must not be asked any more, even where nobody else is left, until somebody looks into it."""
+        with self._lock:
+            if name not in self._suspended:
+                LOG.error("%s is not asked any more: %s", name, reason)
+            self._suspended.setdefault(name, reason)
+
+    @property
+    def suspended(self) -> dict[str, str]:
+        """Those that must not be asked any more, and why."""
+        with self._lock:
+            return dict(self._suspended)
+
     def rest(self, name: str, seconds: float) -> None:
         """It asked to be left alone for so long."""
         with self._lock:
@@ -137,7 +155,8 @@ class Breakers:
         return self._breakers.setdefault(name, _Breaker())
 
     def _resting(self, names: tuple[str, ...], now: float) -> frozenset[str]:
-        resting = {name for name in names if self._of(name).resting(now)}
-        if resting and len(resting) == len(set(names)):
-            resting.remove(min(names, key=lambda name: self._of(name).back_at))
-        return frozenset(resting)
+        allowed = set(names) - self._suspended.keys()
+        resting = {name for name in allowed if self._of(name).resting(now)}
+        if resting and len(resting) == len(allowed):
+            resting.remove(min((name for name in names if name in resting), key=lambda name: self._of(name).back_at))
+        return frozenset(resting | (set(names) - allowed))

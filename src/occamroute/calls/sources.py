@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
+from occamroute._loops import background
 from occamroute._money import exact, money
+from occamroute.calls.threads import DaemonThreads
 from occamroute.errors import (
     CallError,
     CallLostError,
@@ -171,15 +172,43 @@ class Source:
         """
         begun = time.perf_counter()
         try:
-            given = self._ask(selected(queries, rows), {"key": key} if key and self.idempotent else {})
+            given = self._ask(selected(queries, rows), self._keyed(key))
         except BaseException as error:  # noqa: BLE001  # anything may come out of somebody's model
-            problem = _as_call_error(error)
-            uncharged = self.remote and isinstance(problem, CallRefusedError | UnavailableError)
-            return self._failed(rows, problem, time.perf_counter() - begun, uncharged=uncharged)
-        seconds = time.perf_counter() - begun
+            return self._raised(error, rows, time.perf_counter() - begun)
+        return self._came(given, rows, time.perf_counter() - begun)
+
+    async def acall(self, queries: Any, rows: IntArray, key: str = "", *, threads: DaemonThreads) -> Outcome:
+        """The same for an event loop: awaited where the source can be, and else made on one of the threads."""
+        if not self.awaited:
+            return await threads.run(lambda: self.call(queries, rows, key))
+        begun = time.perf_counter()
+        timeout = getattr(self.member, "timeout", None)
+        try:
+            given = await self.member.aanswer(selected(queries, rows), timeout=timeout, **self._keyed(key))
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            return self._raised(error, rows, time.perf_counter() - begun)
+        return self._came(given, rows, time.perf_counter() - begun)
+
+    @cached_property
+    def awaited(self) -> bool:
+        """Whether calls are awaited, and need no thread."""
+        return bool(self.classes) and self.remote and hasattr(self.member, "aanswer")
+
+    def _keyed(self, key: str) -> Mapping[str, str]:
+        return {"key": key} if key and self.idempotent else {}
+
+    def _raised(self, error: BaseException, rows: IntArray, seconds: float) -> Outcome:
+        problem = _as_call_error(error)
+        uncharged = self.remote and isinstance(problem, CallRefusedError | UnavailableError)
+        return self._failed(rows, problem, seconds, uncharged=uncharged)
+
+    def _came(self, given: Any, rows: IntArray, seconds: float) -> Outcome:
         try:
             return self._outcome(given, rows, seconds)
-        except BaseException as error:  # noqa: BLE001  # or hide in what it returned
+        except BaseException as error:  # noqa: BLE001  # anything may hide in what somebody's model returned
             # It cannot be used, but it was asked: that is paid.
             return self._failed(rows, _caused(UnavailableError(_words(error)), error), seconds, uncharged=False)
 
@@ -191,7 +220,7 @@ class Source:
             return member.answer(queries, timeout=timeout, **keyed)
         if hasattr(member, "predict_proba"):
             return member.predict_proba(queries)
-        return _loop().run(member.aanswer(queries, timeout=timeout, **keyed))
+        return background().run(member.aanswer(queries, timeout=timeout, **keyed))
 
     def _failed(self, rows: IntArray, error: CallError, seconds: float, *, uncharged: bool) -> Outcome:
         charged = Fraction(0) if uncharged else None
@@ -290,25 +319,3 @@ def sources_of(pool: Pool, share: int = 1) -> dict[str, Source]:
     """Every member of a pool by its name; ``share`` is how many buyers it has side by side."""
     made = {one.name: Source(one, len(pool.classes), share) for one in pool.classifiers}
     return made | {one.name: Source(one, 0, share) for one in pool.extractors}
-
-
-class _Loop:
-    """An event loop on a thread of its own, for classifiers that are only offered as coroutines."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="occamroute-loop", daemon=True).start()
-
-    def run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-_loops: list[_Loop] = []
-_lock = threading.Lock()
-
-
-def _loop() -> _Loop:
-    with _lock:
-        if not _loops:
-            _loops.append(_Loop())
-    return _loops[0]

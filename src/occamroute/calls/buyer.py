@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import IntArray
+from occamroute.calls.call_names import CallNames
+from occamroute.calls.interrupts import held_back
+from occamroute.calls.journal import Journal, Sent
+from occamroute.calls.lanes import FIRST_QUERIES, Batch, Lane, Workers, pause
+from occamroute.calls.purse import Purse
+from occamroute.calls.shelf import Shelf
+from occamroute.calls.sources import BATCH, Outcome, Source
 from occamroute.errors import CallLostError, JournalError, LedgerError, UnavailableError
-from occamroute.purchasing.call_names import CallNames
-from occamroute.purchasing.interrupts import held_back
-from occamroute.purchasing.journal import Journal, Sent
-from occamroute.purchasing.lanes import FIRST_QUERIES, Batch, Lane, Workers, pause
-from occamroute.purchasing.purse import Purse
-from occamroute.purchasing.shelf import Shelf
-from occamroute.purchasing.sources import BATCH, Outcome, Source
 
 __all__ = ["Bought", "Buyer", "Reserve"]
 

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import IntArray
+from occamroute.calls.sources import Outcome
 from occamroute.errors import CallError, JournalError
 from occamroute.ledger import Hold
-from occamroute.purchasing.sources import Outcome
 
 __all__ = ["Journal", "Sent", "waited_for"]
 

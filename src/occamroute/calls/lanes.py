@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import IntArray
+from occamroute.calls.sources import Outcome, Source
 from occamroute.errors import CallError, CallRefusedError
-from occamroute.purchasing.sources import Outcome, Source
 
 __all__ = ["FIRST_QUERIES", "Batch", "Lane", "Workers"]
 

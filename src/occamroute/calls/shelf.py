@@ -10,7 +10,7 @@ import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute._money import exact
-from occamroute.purchasing.sources import Outcome
+from occamroute.calls.sources import Outcome
 
 __all__ = ["Shelf", "Stock"]
 

@@ -1,0 +1,193 @@
+"""Operations on a ledger from an event loop or threads: those that wait together are done in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+from occamroute.errors import LedgerError, OccamError, UnknownNameError
+from occamroute.ledger import Hold, Ledger
+from occamroute.ledger.base import Find, Operation, Release, Reserve, Settle
+
+__all__ = ["LedgerQueue"]
+
+LOG = logging.getLogger("occamroute")
+# Operations in one transaction: others who use the ledger wait for it.
+MOST = 256
+# Seconds between tries to settle what the ledger could not be told, the first time and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+OPERATIONS = (Reserve, Settle, Release, Find)
+
+Item: TypeAlias = tuple[Operation | Callable[[], Any], "Future[Any]"]
+
+
+class LedgerQueue:
+    """A thread that does what is submitted: operations, many in one transaction, and other work with the ledger.
+
+    A settlement that fails is tried again until the ledger has it (``settle_later``), as long as this lives; if the
+    process ends before, the hold counts in full once its lease is over.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._items: deque[Item] = deque()
+        self._something = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._later: dict[str, Settle | Release] = {}
+        self._pause, self._again_at = FIRST_PAUSE, 0.0
+
+    @property
+    def unsettled(self) -> int:
+        """How many settlements the ledger has not been told yet."""
+        return len(self._later)
+
+    def submit(self, work: Operation | Callable[[], Any]) -> Future[Any]:
+        """Have an operation done, or something else that uses the ledger."""
+        future: Future[Any] = Future()
+        with self._something:
+            if self._thread is None or not self._thread.is_alive():  # a forked child has no copy of it
+                self._closed = False
+                self._thread = threading.Thread(target=self._run, name="occamroute-ledger", daemon=True)
+                self._thread.start()
+            self._items.append((work, future))
+            self._something.notify()
+        return future
+
+    async def reserve(self, wish: Reserve, *, seconds: float) -> Hold:
+        """The hold; ``LedgerError`` after so many seconds, and what is held later all the same is released."""
+        future = self.submit(wish)
+        waiting = asyncio.wrap_future(future)
+        try:
+            done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        except BaseException:
+            self._release_late(future)
+            raise
+        if not done:
+            self._release_late(future)
+            raise LedgerError("in use", f"it did not answer within {seconds:.3g} s")
+        hold: Hold = waiting.result()
+        return hold
+
+    async def settle(self, step: Settle | Release) -> str | None:
+        """Settle or release; what went wrong, if anything did: it is then tried again in the background."""
+        try:
+            await asyncio.wrap_future(self.submit(step))
+        except OccamError as error:
+            self.settle_later(step)
+            return str(error)
+        return None
+
+    def settle_later(self, step: Settle | Release) -> None:
+        """Try a settlement again until the ledger has it."""
+        with self._something:
+            self._later[step.hold.key] = step
+            self._again_at = time.monotonic() + self._pause
+            self._something.notify()
+        LOG.warning("the hold %s is not settled yet: the ledger cannot be used", step.hold.key)
+
+    def close(self, seconds: float) -> None:
+        """Do what waits, at most so long, and end the thread; another one is started for whatever comes later."""
+        with self._something:
+            self._closed = True
+            self._again_at = 0.0
+            self._something.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=seconds)
+
+    def _release_late(self, future: Future[Any]) -> None:
+        """Nobody uses the hold that is still being made: give it back once it is there."""
+
+        def release(done: Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None and done.result().fresh:
+                self.submit(Release(done.result()))
+
+        if not future.cancel():
+            future.add_done_callback(release)
+
+    def _run(self) -> None:
+        while True:
+            with self._something:
+                while not self._items and not self._due():
+                    if self._closed:
+                        return
+                    self._something.wait(self._nap())
+                due = self._due()
+                batch = [self._items.popleft() for _ in range(min(len(self._items), MOST))]
+            self._do([item for item in batch if item[1].set_running_or_notify_cancel()])
+            if due:
+                self._settle_again()
+
+    def _due(self) -> bool:
+        return bool(self._later) and time.monotonic() >= self._again_at
+
+    def _nap(self) -> float | None:
+        return max(0.0, self._again_at - time.monotonic()) if self._later else None
+
+    def _do(self, batch: Sequence[Item]) -> None:
+        operations = [(work, future) for work, future in batch if isinstance(work, OPERATIONS)]
+        if operations:
+            results = self._applied([operation for operation, _ in operations])
+            for (_, future), result in zip(operations, results, strict=True):
+                _tell(future, result)
+        for work, future in batch:
+            if not isinstance(work, OPERATIONS):
+                try:
+                    result = work()
+                except BaseException as error:  # noqa: BLE001  # whoever asked hears of it
+                    result = error
+                _tell(future, result)
+
+    def _applied(self, operations: Sequence[Operation]) -> Sequence[Any]:
+        try:
+            if hasattr(self.ledger, "apply"):
+                return self.ledger.apply(operations)
+        except Exception as error:  # noqa: BLE001  # a ledger of another package may raise anything
+            return [error] * len(operations)
+        return [self._applied_alone(operation) for operation in operations]
+
+    def _applied_alone(self, operation: Operation) -> Any:
+        """For ledgers of other packages that were written for occamroute 0.1.0."""
+        try:
+            if isinstance(operation, Reserve):
+                return self.ledger.reserve(
+                    operation.amount,
+                    key=operation.key,
+                    lease_seconds=operation.lease_seconds,
+                    client=operation.client,
+                )
+            if isinstance(operation, Settle):
+                return self.ledger.settle(operation.hold, operation.amount)
+            if isinstance(operation, Release):
+                return self.ledger.release(operation.hold)
+            return self.ledger.find(operation.key)
+        except Exception as error:  # noqa: BLE001  # a ledger of another package may raise anything
+            return error
+
+    def _settle_again(self) -> None:
+        with self._something:
+            steps = list(self._later.values())[:MOST]
+        failed = False
+        for step, result in zip(steps, self._applied(steps), strict=True):
+            if isinstance(result, BaseException) and not isinstance(result, UnknownNameError):
+                failed = True
+            else:
+                self._later.pop(step.hold.key, None)
+        self._pause = min(LONGEST_PAUSE, 2.0 * self._pause) if failed else FIRST_PAUSE
+        self._again_at = time.monotonic() + (self._pause if failed else 0.0)
+        if failed and self._closed:
+            LOG.warning("%d holds were not settled, and count in full", len(self._later))
+            self._later.clear()
+
+
+def _tell(future: Future[Any], result: Any) -> None:
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,141 @@
+"""How many calls of one source may be under way, and how many may begin in a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from occamroute.errors import OverloadedError
+
+__all__ = ["ConcurrencyLimit", "Slot"]
+
+# The share of the latest call in what a call is expected to last.
+LATEST = 0.2
+
+
+@dataclass(eq=False)
+class _Waiter:
+    turn: asyncio.Future[None]
+    deadline: float
+
+
+@dataclass(eq=False)
+class Slot:
+    """A place for one call, to be released whatever becomes of it."""
+
+    limit: ConcurrencyLimit
+    since: float
+
+    def release(self, *, called: bool) -> None:
+        """The call has ended, or was not made: the slot is for whoever has waited longest."""
+        self.limit._release(self, time.monotonic() - self.since if called else None)
+
+
+class ConcurrencyLimit:
+    """Slots for calls; those who wait get one in the order in which they came. For one event loop.
+
+    Whoever is not expected to get a slot in time is told so at once, with the seconds after which to come again.
+    """
+
+    def __init__(self, name: str, slots: int, per_minute: float | None = None, *, guess: float = 1.0) -> None:
+        """``guess`` is how many seconds a call is taken to last before the first one has ended."""
+        self._name, self._slots, self._free = name, slots, slots
+        self._pause = 60.0 / per_minute if per_minute else 0.0
+        self._next = 0.0  # when the next call may begin
+        self._seconds = guess
+        self._known = False
+        self._waiting: deque[_Waiter] = deque()
+        self._taken: set[Slot] = set()
+
+    async def acquire(self, seconds: float) -> Slot:
+        """Wait for a slot, at most so long; ``OverloadedError`` where there will be none."""
+        now = time.monotonic()
+        wait = self._expected(len(self._waiting), now)
+        if wait > seconds:
+            raise self._overloaded(wait)
+        if self._free and not self._waiting:
+            self._free -= 1
+        else:
+            await self._turn(now + seconds)
+        await self._begin(now + seconds)
+        slot = Slot(self, time.monotonic())
+        self._taken.add(slot)
+        return slot
+
+    def _release(self, slot: Slot, seconds: float | None) -> None:
+        if slot not in self._taken:
+            return
+        self._taken.remove(slot)
+        self._give_up_slot()
+        if seconds is None:
+            return
+        self._seconds = (1.0 - LATEST) * self._seconds + LATEST * seconds if self._known else seconds
+        self._known = True
+        # Calls last longer than was thought: those who came last will not get a slot in time.
+        now = time.monotonic()
+        while self._waiting:
+            last = self._waiting[-1]
+            wait = self._expected(len(self._waiting) - 1, now)
+            if not last.turn.done() and now + wait <= last.deadline:
+                return
+            self._waiting.pop()
+            if not last.turn.done():
+                last.turn.set_exception(self._overloaded(wait))
+
+    def _expected(self, before: int, now: float) -> float:
+        """Seconds until one gets a slot behind so many others."""
+        slot = 0.0
+        if self._free <= before:
+            # Where even the latest call has been under way for longer than usual, calls take at least that long now.
+            latest = max((one.since for one in self._taken), default=now)
+            slot = (before - self._free + 1) * max(self._seconds, now - latest) / self._slots
+        return max(slot, self._next - now + before * self._pause if self._pause else 0.0)
+
+    async def _turn(self, deadline: float) -> None:
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), deadline)
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await waiter.turn
+        except TimeoutError:
+            self._leave(waiter)
+            raise self._overloaded(self._expected(len(self._waiting), time.monotonic())) from None
+        except asyncio.CancelledError:
+            self._leave(waiter)
+            raise
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Stop waiting; a slot that came in this very moment goes on to the next."""
+        if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+            self._give_up_slot()
+        elif waiter in self._waiting:
+            self._waiting.remove(waiter)
+
+    def _give_up_slot(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+                return
+        self._free += 1
+
+    async def _begin(self, deadline: float) -> None:
+        """Wait until the rate allows a call."""
+        if not self._pause:
+            return
+        now = time.monotonic()
+        pause = max(0.0, self._next - now)
+        if now + pause > deadline:
+            self._give_up_slot()
+            raise self._overloaded(pause)
+        self._next = max(now, self._next) + self._pause
+        try:
+            await asyncio.sleep(pause)
+        except BaseException:
+            self._give_up_slot()
+            raise
+
+    def _overloaded(self, wait: float) -> OverloadedError:
+        return OverloadedError(f"{self._name!r} has no slot free in time", wait)
