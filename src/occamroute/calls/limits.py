@@ -13,6 +13,8 @@ __all__ = ["ConcurrencyLimit", "Slot"]
 
 # The share of the latest call in what a call is expected to last.
 LATEST = 0.2
+# How much longer than expected a wait may become for one who is let in: who is not is told so at once, and not later.
+CAUTION = 1.2
 
 
 @dataclass(eq=False)
@@ -53,7 +55,7 @@ class ConcurrencyLimit:
         """Wait for a slot, at most so long; ``OverloadedError`` where there will be none."""
         now = time.monotonic()
         wait = self._expected(len(self._waiting), now)
-        if wait > seconds:
+        if wait * CAUTION > seconds:
             raise self._overloaded(wait)
         if self._free and not self._waiting:
             self._free -= 1
