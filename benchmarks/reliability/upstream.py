@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ledger import addresses
+from ledger import addresses  # type: ignore[import-not-found]  # beside this script
 
 import occamroute as oc
 

@@ -144,8 +144,9 @@ class Request:
 
 @dataclass(eq=False)
 class _Attempt:
-    """One call to be made; ``held`` is its worst case, ``began`` the breaker's moment, ``called`` when it was sent.
+    """One call to be made; ``began`` is the breaker's moment, ``called`` when it was sent.
 
+    ``stated`` is the most that it can cost, as its source says (None: it does not), ``held`` what is held for it.
     ``last`` says that there is no other try if it is turned away; ``abandoned`` that nobody waits for it any longer.
     """
 
@@ -156,6 +157,7 @@ class _Attempt:
     last: bool
     after: tuple[Source, ...]
     began: float = -math.inf
+    stated: Fraction | None = None
     held: Decimal = Decimal(0)
     called: float | None = None
     abandoned: bool = False
@@ -339,7 +341,8 @@ class CallEngine:
 
     async def _hold(self, attempt: _Attempt, seconds: float) -> Hold:
         request, source = attempt.request, attempt.source
-        amount = self._worst_case(source, request.queries)
+        attempt.stated = _stated(source, request.queries)
+        amount = self._usual_most(source) if attempt.stated is None else attempt.stated
         if not attempt.may_spend():
             # What is there is kept for the queries that are still expected.
             raise BudgetExceededError(amount_of(rounded_up(amount)), 0)
@@ -356,13 +359,12 @@ class CallEngine:
         amounts = []
         for source in sources:
             with suppress(InvalidInputError, UnavailableError):  # one that cannot be asked has no say
-                amounts.append(self._worst_case(source, queries))
+                stated = _stated(source, queries)
+                amounts.append(self._usual_most(source) if stated is None else stated)
         return min(amounts, default=Fraction(0))
 
-    def _worst_case(self, source: Source, queries: Any) -> Fraction:
-        most = source.most(queries)
-        if most is not None:
-            return most[0]
+    def _usual_most(self, source: Source) -> Fraction:
+        """What is held for a call whose cost only time will tell."""
         usual = TIMES * exact(self._expected_cost(source.name))
         return max(usual, TIMES_SEEN * self._latest_cost.get(source.name, Fraction(0)))
 
@@ -380,12 +382,10 @@ class CallEngine:
     def _report(self, attempt: _Attempt, outcome: Outcome) -> None:
         """What the call says of its source; one that was given up has been reported as failed."""
         name, began = attempt.source.name, attempt.began
-        most = attempt.source.most(attempt.request.queries)
-        if most is not None and outcome.charged is not None and outcome.charged > most[0]:
-            self._breakers.suspend(
-                name,
-                f"{name!r} charged {float(outcome.charged):.6g} for a call that costs {float(most[0]):.6g} at most",
-            )
+        most, charged = attempt.stated, outcome.charged
+        if most is not None and charged is not None and charged > most:
+            said = f"{name!r} charged {float(charged):.6g} for a call that costs {float(most):.6g} at most"
+            self._breakers.suspend(name, said)
             return
         turned_away = isinstance(outcome.error, CallRefusedError) and not attempt.last
         # A query that was declined free of charge says nothing of others; a paid reply without an answer does.
@@ -407,6 +407,11 @@ class CallEngine:
             problem = f"the ledger was not told yet, so {hold.amount} stays held until it is: {problem}"
             LOG.warning("call of %s under %s: %s", outcome.source, hold.key, problem)
         return _ended(outcome, cost, problem)
+
+
+def _stated(source: Source, queries: Any) -> Fraction | None:
+    most = source.most(queries)
+    return None if most is None else most[0]
 
 
 def _ended(outcome: Outcome, cost: Decimal, problem: str | None) -> Ended:

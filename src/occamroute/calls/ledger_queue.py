@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import threading
 import time
 from collections import deque
@@ -28,8 +30,9 @@ Item: TypeAlias = tuple[Operation | Callable[[], Any], "Future[Any]"]
 
 
 class LedgerQueue:
-    """A thread that does what is submitted: operations, many in one transaction, and other work with the ledger.
+    """Threads that do what is submitted: operations, many in one transaction, and other work with the ledger.
 
+    There is one thread, or as many as transactions of the ledger can be on their way at once (``in_flight``).
     A settlement that fails is tried again until the ledger has it (``settle_later``), as long as this lives; if the
     process ends before, the hold counts in full once its lease is over.
     """
@@ -38,7 +41,9 @@ class LedgerQueue:
         self.ledger = ledger
         self._items: deque[Item] = deque()
         self._something = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._process = os.getpid()
         self._closed = False
         self._later: dict[str, Settle | Release] = {}
         self._pause, self._again_at = FIRST_PAUSE, 0.0
@@ -52,13 +57,20 @@ class LedgerQueue:
         """Have an operation done, or something else that uses the ledger."""
         future: Future[Any] = Future()
         with self._something:
-            if self._thread is None or not self._thread.is_alive():  # a forked child has no copy of it
-                self._closed = False
-                self._thread = threading.Thread(target=self._run, name="occamroute-ledger", daemon=True)
-                self._thread.start()
             self._items.append((work, future))
-            self._something.notify()
+            self._wake()
         return future
+
+    def _wake(self) -> None:
+        """Have a thread look at what there is to do; the lock is held."""
+        if self._process != os.getpid():  # a forked child has no copy of them
+            self._threads, self._idle, self._process = set(), 0, os.getpid()
+        if not self._idle and len(self._threads) < max(1, getattr(self.ledger, "in_flight", 1)):
+            self._closed = self._closed and bool(self._threads)
+            thread = threading.Thread(target=self._run, name="occamroute-ledger", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        self._something.notify()
 
     async def reserve(self, wish: Reserve, *, seconds: float) -> Hold:
         """The hold; ``LedgerError`` after so many seconds, and what is held later all the same is released."""
@@ -89,7 +101,7 @@ class LedgerQueue:
         with self._something:
             self._later[step.hold.key] = step
             self._again_at = time.monotonic() + self._pause
-            self._something.notify()
+            self._wake()
         LOG.warning("the hold %s is not settled yet: the ledger cannot be used", step.hold.key)
 
     def close(self, seconds: float) -> None:
@@ -97,9 +109,11 @@ class LedgerQueue:
         with self._something:
             self._closed = True
             self._again_at = 0.0
-            self._something.notify()
-        if self._thread is not None:
-            self._thread.join(timeout=seconds)
+            threads = set(self._threads)
+            self._something.notify_all()
+        end = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(timeout=max(0.0, end - time.monotonic()))
 
     def _release_late(self, future: Future[Any]) -> None:
         """Nobody uses the hold that is still being made: give it back once it is there."""
@@ -116,9 +130,14 @@ class LedgerQueue:
             with self._something:
                 while not self._items and not self._due():
                     if self._closed:
+                        self._threads.discard(threading.current_thread())
                         return
+                    self._idle += 1
                     self._something.wait(self._nap())
+                    self._idle -= 1
                 due = self._due()
+                if due:  # the others leave it to this one
+                    self._again_at = math.inf
                 batch = [self._items.popleft() for _ in range(min(len(self._items), MOST))]
             self._do([item for item in batch if item[1].set_running_or_notify_cancel()])
             if due:
@@ -128,7 +147,9 @@ class LedgerQueue:
         return bool(self._later) and time.monotonic() >= self._again_at
 
     def _nap(self) -> float | None:
-        return max(0.0, self._again_at - time.monotonic()) if self._later else None
+        if not self._later or math.isinf(self._again_at):
+            return None
+        return max(0.0, self._again_at - time.monotonic())
 
     def _do(self, batch: Sequence[Item]) -> None:
         operations = [(work, future) for work, future in batch if isinstance(work, OPERATIONS)]

@@ -42,7 +42,10 @@ class PostgresLedger(Bookkeeping):
 
     An operation is one message to the server, lock and decision included, and one transaction. Where the connection
     breaks in the middle it is made anew and the same is sent once more, which does nothing that was already done.
+    ``in_flight`` transactions may be on their way to the server and back at once.
     """
+
+    in_flight = 3
 
     def __init__(
         self,
