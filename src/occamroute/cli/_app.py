@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from occamroute._version import __version__
+from occamroute.cli.budget import budget
 from occamroute.cli.classify import classify, execute
 from occamroute.cli.compare import compare
 from occamroute.cli.demo import demo
@@ -63,4 +64,5 @@ app.command()(verify)
 app.command()(report)
 app.command()(serve)
 app.command("open")(open_file)
+app.add_typer(budget, name="budget")
 app.add_typer(keys, name="keys")

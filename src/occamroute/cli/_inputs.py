@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from occamroute.ledger import Ledger
     from occamroute.planning.estimates import Estimate
     from occamroute.profiles import Profile
 
@@ -19,6 +22,7 @@ __all__ = [
     "Features",
     "Json",
     "LabelColumn",
+    "LedgerAddress",
     "PoolPath",
     "ProfilePath",
     "QueryColumn",
@@ -26,6 +30,7 @@ __all__ = [
     "check_out",
     "estimated",
     "load_profile",
+    "opened_ledger",
 ]
 
 ProfilePath = Annotated[str, typer.Argument(help="A saved profile (.parquet), or the name of a shipped one: cifar10.")]
@@ -49,8 +54,38 @@ QueryColumn = Annotated[
     str | None, typer.Option(help="Column with the queries; by default text, query, image or path, or all numbers.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels; by default label, class or target.")]
+LedgerAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        help="A ledger that must allow every call, too: sqlite:///FILE or postgresql://…, shared with others.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="For everything that draws.")]
+
+
+@contextmanager
+def opened_ledger(address: str | None) -> Iterator[Ledger | None]:
+    """The ledger at an address, which must be there: ``occamroute budget set`` makes one."""
+    from occamroute.errors import InvalidInputError
+    from occamroute.ledger import open_ledger
+
+    if address is None:
+        yield None
+        return
+    try:
+        ledger = open_ledger(address)
+    except InvalidInputError as error:
+        if "a cap is needed" not in str(error):
+            raise
+        raise InvalidInputError(
+            "there is no ledger at this address yet: make one with 'occamroute budget set ADDRESS AMOUNT'."
+        ) from None
+    try:
+        yield ledger
+    finally:
+        ledger.close()
 
 
 def _quiet_engine(engine: str) -> str:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import Budget, DataPath, Engine, Json, PoolPath, QueryColumn, Seed, check_out, load_profile
+from occamroute.cli._inputs import (
+    Budget,
+    DataPath,
+    Engine,
+    Json,
+    LedgerAddress,
+    PoolPath,
+    QueryColumn,
+    Seed,
+    check_out,
+    load_profile,
+    opened_ledger,
+)
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -43,6 +55,7 @@ def classify(
     journal: JournalPath = None,
     combine: Annotated[bool, typer.Option(help="Combine answers with the extractor's where that is better.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the bill; buy nothing.")] = False,
+    ledger: LedgerAddress = None,
     engine: Engine = "local",
     seed: Seed = 0,
     as_json: Json = False,
@@ -66,10 +79,10 @@ def classify(
             raise InvalidInputError("--dry-run is for queries that are in memory: try it with one of the files.")
         known = load_profile(profile)
         members = read_pool(pool, classes=known.classes)
-        with _stages() as progress:
+        with opened_ledger(ledger) as shared, _stages() as progress:
             stored = buy(
-                members, known, large, budget=amount, combine=combine, seed=seed, executor=engine, out=out,
-                progress=progress,
+                members, known, large, budget=amount, combine=combine, seed=seed, ledger=shared, executor=engine,
+                out=out, progress=progress,
             )  # fmt: skip
         return _finish_stored(stored, large, label, as_json)
     if not dry_run:
@@ -77,7 +90,7 @@ def classify(
     found = read_data(data, query=query, label=label)
     known = load_profile(profile)
     members = read_pool(pool, classes=known.classes)
-    with _stages() as progress:
+    with opened_ledger(ledger) as shared, _stages() as progress:
         if dry_run:
             expected = forecast(
                 members, known, found.queries, budget=amount, ids=found.ids, combine=combine, seed=seed,
@@ -86,7 +99,7 @@ def classify(
         else:
             run = buy(
                 members, known, found.queries, budget=amount, ids=found.ids, combine=combine, seed=seed,
-                journal=journal or f"{out}.journal", executor=engine, progress=progress,
+                journal=journal or f"{out}.journal", ledger=shared, executor=engine, progress=progress,
             )  # fmt: skip
     if dry_run:
         print_json(expected.summary()) if as_json else _show_forecast(expected)
@@ -103,6 +116,7 @@ def execute(
     query: QueryColumn = None,
     label: Annotated[str | None, typer.Option(help="Column with true labels, if there are any.")] = None,
     journal: JournalPath = None,
+    ledger: LedgerAddress = None,
     engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
@@ -122,14 +136,17 @@ def execute(
     if holds_tables(data):
         large = _large(data, query, out, journal)
         members = read_pool(pool)
-        with _stages() as progress:
-            stored = buy(made, members, large, executor=engine, out=out, progress=progress)
+        with opened_ledger(ledger) as shared, _stages() as progress:
+            stored = buy(made, members, large, ledger=shared, executor=engine, out=out, progress=progress)
         return _finish_stored(stored, large, label, as_json)
     check_out(out, ".parquet", ".csv")
     found = read_data(data, query=query, label=label)
     members = read_pool(pool, classes=None if found.labels is None else sorted(set(found.labels)))
-    with _stages() as progress:
-        run = buy(made, members, found.queries, journal=journal or f"{out}.journal", executor=engine, progress=progress)
+    with opened_ledger(ledger) as shared, _stages() as progress:
+        run = buy(
+            made, members, found.queries, journal=journal or f"{out}.journal", ledger=shared, executor=engine,
+            progress=progress,
+        )  # fmt: skip
     _finish(run, found, out, as_json)
     return None
 

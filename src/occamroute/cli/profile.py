@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from occamroute.cli._inputs import DataPath, Engine, Json, LabelColumn, PoolPath, QueryColumn, check_out
+from occamroute.cli._inputs import (
+    DataPath,
+    Engine,
+    Json,
+    LabelColumn,
+    LedgerAddress,
+    PoolPath,
+    QueryColumn,
+    check_out,
+    opened_ledger,
+)
 from occamroute.cli._screen import print_json, print_table, progress_bar, table
 
 if TYPE_CHECKING:
@@ -27,6 +37,7 @@ def profile(
     query: QueryColumn = None,
     label: LabelColumn = None,
     budget: Annotated[str | None, typer.Option(help="The most that all calls may cost.")] = None,
+    ledger: LedgerAddress = None,
     engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
@@ -46,10 +57,11 @@ def profile(
     found = read_data(data, query=query, label=label, need_labels=True)
     members = read_pool(pool, classes=sorted(set(found.labels or ())))
     journal = Path(f"{out}.journal")
-    with progress_bar(f"{len(members.classifiers)} classifiers on {len(found):,} queries") as progress:
+    what = f"{len(members.classifiers)} classifiers on {len(found):,} queries"
+    with opened_ledger(ledger) as shared, progress_bar(what) as progress:
         made = run_pool(
             members, found.queries, found.labels, extractor=extractor, ids=found.ids, groups=found.groups,
-            budget=amount, journal=journal, executor=engine, progress=progress,
+            budget=amount, journal=journal, ledger=shared, executor=engine, progress=progress,
         )  # fmt: skip
     save(made, out)
     # The profile holds all of it now. The run's name goes first: without it no worker begins a journal anew.
