@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,3 +59,29 @@ def test_one_key_is_subtracted_once() -> None:
     found.settle(first, 2)
     assert found.standing().available == 8.0
     assert float(found.ledger.balance().available) == 8.0
+
+
+def test_nobody_waits_for_a_slow_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first one who asks how things stand does; later ones hear how they stood a moment ago, and when."""
+    found = wallet(100, refresh_seconds=0.05)
+    before = found.standing()
+    balance, asked = found.ledger.balance, []
+
+    def slow(client: str | None = None) -> Any:
+        asked.append(time.monotonic())
+        time.sleep(0.3)
+        return balance(client)
+
+    monkeypatch.setattr(found.ledger, "balance", slow)
+    found.ledger.reserve(10, key="somebody else's")
+    begun, longest = time.monotonic(), 0.0
+    while (now := time.monotonic()) < begun + 1.0:
+        standing = found.standing()
+        longest = max(longest, time.monotonic() - now)
+        assert standing.moment.now >= before.moment.now
+        time.sleep(0.005)
+    assert longest < 0.1
+    assert standing.available == 90.0
+    assert standing.moment.now > before.moment.now + 0.5
+    assert len(asked) <= 4  # one at a time
+    found.close(5)

@@ -220,6 +220,48 @@ def test_kserve_clients(open_service: httpx.Client) -> None:
         assert refusal(bad, 422, "invalid_request")["error"]
 
 
+def test_some_queries_of_a_tensor_have_no_answer(tmp_path: Path) -> None:
+    """The others have theirs, which are paid for; under a key only those without are paid for when it comes again."""
+    broken = [True]
+
+    class Remote:
+        concurrency, retries = 4, 0
+
+        def __init__(self, name: str, cost: float) -> None:
+            self.name, self.cost = name, cost
+
+        def answer(self, queries: list[str], timeout: float | None = None) -> Any:
+            if broken[0] and "#dog" in queries[0]:
+                raise oc.UnavailableError("no dogs today")
+            return world.answers(queries, 0.95)
+
+    members = [Remote("small", 0.1), Remote("large", 1)]
+    options = Options(budget=200, window="day", arrivals=1000.0, extractor=None, state=tmp_path)
+    service = service_from(world.profile(), oc.Pool(members, world.CLASSES), options)
+    texts = [world.text(number) for number in (6, 7, 9, 10)]
+    body = {"inputs": [{"name": "query", "shape": [4], "datatype": "BYTES", "data": texts}]}
+    with world.served(service, headers={"idempotency-key": "once"}) as client:
+        reply = client.post("/v2/models/occam-auto/infer", json=body)
+        assert reply.status_code == 200, reply.text
+        outputs = {one["name"]: one["data"] for one in reply.json()["outputs"]}
+        assert outputs["label"] == ["cat", "", "cat", ""]
+        assert [error.partition(":")[0] for error in outputs["error"]] == ["", "no_classifier_answered"] * 2
+        assert outputs["probabilities"][3:6] == [0.0] * 3
+        assert outputs["cost"][1] == outputs["decision"][3] == ""
+        broken[0] = False
+        before = Decimal(client.get("/v1/budget").json()["spent"])
+        again = client.post("/v2/models/occam-auto/infer", json=body).json()
+        outputs = {one["name"]: one["data"] for one in again["outputs"]}
+        assert set(outputs["error"]) == {""}
+        assert outputs["label"] == ["cat", "dog", "cat", "dog"]
+        spent = Decimal(client.get("/v1/budget").json()["spent"]) - before
+        assert spent == sum(Decimal(outputs["cost"][number]) for number in (1, 3))
+        only = {"inputs": [{"name": "query", "shape": [1], "datatype": "BYTES", "data": texts[1:2]}]}
+        broken[0] = True
+        reply = client.post("/v2/models/occam-auto/infer", json=only, headers={"idempotency-key": "other"})
+        refusal(reply, 502, "no_classifier_answered")
+
+
 def test_without_a_pool(tmp_path: Path) -> None:
     """A service that only routes says so."""
     with world.served(world.service(tmp_path, with_pool=False)) as client:

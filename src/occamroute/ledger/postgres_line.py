@@ -35,7 +35,11 @@ SETTINGS = (
 KEEPALIVES = {"keepalives_idle": "2", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "4000"}
 # Connections of one process to one ledger: the server lets one operation after the other change it, so that more would
 # only hide the way there and back.
-MOST = 8
+MOST = 4
+# Seconds between looks for a connection of one's own that is free, where the server gives no more of them.
+GLANCE = 0.01
+# What a server says that has no connections left.
+CROWDED = ("too many clients", "connection slots are reserved", "too many connections")
 # Connections that a forked child was born with: to close them would end its parent's.
 _INHERITED: list[Any] = []
 _LINES: weakref.WeakSet[Line] = weakref.WeakSet()
@@ -76,6 +80,7 @@ class Line:
     def _forget(self) -> None:
         """Begin without connections, at the start or in a forked child."""
         self._idle: deque[Any] = deque()
+        self._open = 0  # connections in use; it is only compared with 0, so that no lock is needed
         self._places = threading.Semaphore(MOST)
 
     def talk(self, work: Callable[[Any], Result]) -> Result:
@@ -102,6 +107,7 @@ class Line:
     def _done(self, work: Callable[[Any], Result], deadline: float) -> Result:
         idle = self._idle
         connection = self._connected(idle, deadline)
+        self._open += 1
         try:
             if connection.heard != self.prelude:
                 connection.execute(self.prelude)
@@ -110,6 +116,8 @@ class Line:
         except BaseException:
             connection.close()  # whatever state it is in, the next one begins anew
             raise
+        finally:
+            self._open -= 1
         if idle is self._idle:
             idle.append(connection)
         else:  # all were let go of meanwhile
@@ -122,11 +130,22 @@ class Line:
             try:
                 connection = idle.pop()
             except IndexError:
-                left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
-                kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
-                connection = _patient(self._psycopg).connect(**left, **self._address, **kinds)
+                connection = self._another(deadline)
         connection.deadline = deadline
         return connection
+
+    def _another(self, deadline: float) -> Any:
+        """One more connection; None where the server has no more to give, and another thread has one."""
+        left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
+        kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
+        try:
+            made = _patient(self._psycopg).connect(**left, **self._address, **kinds)
+        except self._psycopg.OperationalError as error:
+            if self._open == 0 or time.monotonic() > deadline or not any(word in str(error) for word in CROWDED):
+                raise
+            time.sleep(GLANCE)
+            return None
+        return made
 
     def _is_broken(self, error: Any) -> bool:
         """Whether an error means that the connection is gone: noticed here, or by a code of a server that ends it."""

@@ -97,7 +97,7 @@ class Wallet:
         """The budget as it was a moment ago; nobody waits for the ledger, but the first one who asks."""
         with self._lock:
             known, age = self._standing, time.monotonic() - self._asked
-            ask = not self._asking and age >= self.refresh_seconds > 0.0
+            ask = known is not None and not self._asking and age >= self.refresh_seconds > 0.0
             self._asking = self._asking or ask
         if known is None or self.refresh_seconds == 0.0:
             return self._seen(self.ledger.balance())

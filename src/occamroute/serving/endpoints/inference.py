@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -12,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError
-from occamroute.serving.answers import MODEL, PROBLEMS, classified
+from occamroute.serving.answers import MODEL, PROBLEMS, IdempotencyKey, classified
 from occamroute.serving.bodies import FIRST, Given, Numbers, Whole, written
 from occamroute.serving.operations import Asks, Operation, Uses
-from occamroute.serving.problems import ProblemError
+from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.queries import Form
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS"]
 
 TEXTS, INPUT = "BYTES", "query"
-OUTPUTS = ("label", "probabilities", "classifier", "cost", "decision")
+OUTPUTS = ("label", "probabilities", "classifier", "cost", "decision", "error")
 
 
 class Lenient(BaseModel):
@@ -51,7 +53,7 @@ class InputTensor(Lenient):
 class OutputWanted(Lenient):
     """A tensor to answer with."""
 
-    name: Literal["label", "probabilities", "classifier", "cost", "decision"]
+    name: Literal["label", "probabilities", "classifier", "cost", "decision", "error"]
 
 
 class InferRequest(Lenient):
@@ -72,7 +74,10 @@ class OutputTensor(Given):
 
 
 class InferAnswer(Given):
-    """Labels, probabilities (n, classes), and who answered each query for how much."""
+    """Labels, probabilities (n, classes), and who answered each query for how much.
+
+    A query without an answer has empty texts and probabilities of 0, and ``error`` says why: a code and a sentence.
+    """
 
     model_name: str
     id: str | None = Field(None, description="That of the request, where it had one.")
@@ -122,16 +127,24 @@ class ServerAbout(Given):
     extensions: list[str]
 
 
-async def infer(body: InferRequest, call: Asks) -> JSONResponse:
-    """Answer every query of a tensor; one that finds no answer fails the request, what it had cost is spent."""
+async def infer(body: InferRequest, call: Asks, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+    """Answer every query of a tensor; the request fails only where no query has an answer.
+
+    Under an idempotency key each query has a key of its own: sent again, only those without an answer are paid for.
+    """
     tensor = body.inputs[0]
     form, queries = _queries(tensor, call.service.limits.tensors)
-    answers = await asyncio.gather(*(classified(call, form, query) for query in queries), return_exceptions=True)
-    failed = next((one for one in answers if isinstance(one, BaseException)), None)
-    if failed is not None:
-        raise failed
+    keys = [None if idempotency_key is None else _key_of(idempotency_key, number) for number in range(len(queries))]
+    answers = await asyncio.gather(
+        *(classified(call, form, query, key=key) for query, key in zip(queries, keys, strict=True)),
+        return_exceptions=True,
+    )
+    failed = [one for one in answers if isinstance(one, BaseException)]
+    unknown = next((one for one in failed if problem_for(one) is None), None)
+    if unknown is not None or len(failed) == len(answers):
+        raise unknown or failed[0]
     wanted = {one.name for one in body.outputs} or OUTPUTS
-    outputs = [one for one in _outputs(answers, call.service.classes) if one.name in wanted]  # type: ignore[arg-type]
+    outputs = [one for one in _outputs(answers, call.service.classes) if one.name in wanted]
     made = InferAnswer(model_name=MODEL, id=body.id, outputs=outputs)
     return JSONResponse(made.model_dump(exclude_none=True))
 
@@ -150,6 +163,7 @@ async def model(service: Uses) -> ModelAbout:
             TensorAbout(name="classifier", datatype=TEXTS, shape=[-1]),
             TensorAbout(name="cost", datatype=TEXTS, shape=[-1]),
             TensorAbout(name="decision", datatype=TEXTS, shape=[-1]),
+            TensorAbout(name="error", datatype=TEXTS, shape=[-1]),
         ],
     )
 
@@ -205,15 +219,27 @@ def _flat(data: list[Any], shape: list[int]) -> list[Any]:
     return [value for part in parts for value in part] if fits else []
 
 
-def _outputs(answers: list[Answered], classes: tuple[str, ...]) -> list[OutputTensor]:
+def _key_of(key: str, number: int) -> str:
+    """The key of one query of a request."""
+    return hashlib.sha256(f"{key} {number}".encode()).hexdigest()
+
+
+def _error(problem: ProblemError | None) -> str:
+    return "" if problem is None else str(problem)
+
+
+def _outputs(answers: Sequence[Answered | BaseException], classes: tuple[str, ...]) -> list[OutputTensor]:
     rows = len(answers)
+    given = [None if isinstance(one, BaseException) else one for one in answers]
     columns = {
-        "label": [one.label for one in answers],
-        "classifier": [one.classifier for one in answers],
-        "cost": [written(one.cost) for one in answers],
-        "decision": [one.decision.id for one in answers],
+        "label": ["" if one is None else one.label for one in given],
+        "classifier": ["" if one is None else one.classifier for one in given],
+        "cost": ["" if one is None else written(one.cost) for one in given],
+        "decision": ["" if one is None else one.decision.id for one in given],
+        "error": [_error(problem_for(one)) if isinstance(one, BaseException) else "" for one in answers],
     }
-    table = [float(value) for one in answers for value in one.probabilities]
+    nothing = [0.0] * len(classes)
+    table = [float(value) for one in given for value in (nothing if one is None else one.probabilities)]
     named = {name: OutputTensor(name=name, shape=[rows], datatype=TEXTS, data=data) for name, data in columns.items()}
     chances = OutputTensor(name="probabilities", shape=[rows, len(classes)], datatype="FP64", data=table)
     return [named.pop("label"), chances, *named.values()]
