@@ -260,6 +260,8 @@ class Answerer:
         try:
             if seen.features is None:
                 decision = self._without_features(request, seen)
+            elif not seen.features.size:  # there is nothing to search for, and so nothing to wait for
+                (decision,) = self._router.look(seen.features, clients=[request.client], paid=True)
             else:
                 self._router.submit(Asked(seen.features, request.client, paid=True, home=home))
                 async with asyncio.timeout(seconds):
