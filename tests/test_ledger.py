@@ -129,9 +129,10 @@ def test_a_hold_is_found_by_its_key(opened: Opener) -> None:
 
 
 def test_amounts_round_against_the_spender(opened: Opener) -> None:
-    """Costs round up to a billionth, the cap rounds down."""
-    ledger = opened(Fraction(1, 3))
+    """Costs round up to a billionth, the caps round down."""
+    ledger = opened(Fraction(1, 3), clients={"a": Fraction(1, 6)})
     assert ledger.balance().cap == Decimal("0.333333333")
+    assert ledger.balance("a").cap == Decimal("0.166666666")
     hold = ledger.reserve(Fraction(1, 7), key="a")
     assert hold.amount == Decimal("0.142857143")
 
@@ -145,6 +146,14 @@ def test_settlements_round_up_and_changed_caps_round_down(opened: Opener) -> Non
     assert ledger.balance().cap == Decimal("0.666666666")
     ledger.change_cap(Fraction(2, 3), client="a")
     assert ledger.balance("a").cap == Decimal("0.666666666")
+
+
+def test_corrections_round_up(opened: Opener) -> None:
+    """A correction never makes what was spent less than it was, by a billionth."""
+    ledger = opened(2)
+    ledger.settle(ledger.reserve(1, key="a"), 1)
+    ledger.correct("a", Fraction(1, 7))
+    assert ledger.balance().spent == Decimal("0.142857143")
 
 
 def test_one_key_one_hold(opened: Opener) -> None:

@@ -183,6 +183,17 @@ def test_others_queries_count_too() -> None:
     assert arrivals.remaining(Moment(DAY / 2, 0.0, DAY), share=0.25) == pytest.approx(500, rel=0.1)
 
 
+def test_others_queries_are_among_those_that_were_promised() -> None:
+    """A quarter of all queries comes here: a hundred seen are four hundred that came, with and without a clock."""
+    arrivals, endless = Arrivals(1000), Moment(5.0)
+    arrivals.add(100, endless)
+    assert arrivals.remaining(endless, share=0.25) == 600
+    timed, noon = Arrivals(1000), Moment(DAY / 2, 0.0, DAY)
+    timed.remaining(Moment(0.0, 0.0, DAY))
+    timed.add(100, Moment(DAY / 4, 0.0, DAY))
+    assert timed.remaining(noon, share=0.25) == pytest.approx(400, rel=0.1)
+
+
 def test_a_new_window_remembers_others_queries_too() -> None:
     """What came elsewhere yesterday is expected today, before anybody can tell today's share."""
     arrivals = Arrivals()
