@@ -980,7 +980,7 @@ def test_the_servers_bill_never_passes_the_ledger(
     assert billed <= spent <= cap
     if not faults:
         assert billed == spent == sum(one.cost for one in good)
-        assert len(good) == len(queries)
+        assert len(good) == len(queries), [one for one in results if one not in good]
     if share > 1:
         assert len(good) > 0.95 * len(queries), [one for one in results if one not in good]
         right = np.mean(

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from occamroute.errors import LedgerError, OccamError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
@@ -26,7 +26,13 @@ MOST = 256
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 OPERATIONS = (Reserve, Settle, Release, Find)
 
-Item: TypeAlias = tuple[Operation | Callable[[], Any], "Future[Any]"]
+Then: TypeAlias = Callable[[Any], object]
+
+
+class _Item(NamedTuple):
+    work: Operation | Callable[[], Any]
+    future: Future[Any]
+    then: Then | None
 
 
 class LedgerQueue:
@@ -39,7 +45,7 @@ class LedgerQueue:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._items: deque[Item] = deque()
+        self._items: deque[_Item] = deque()
         self._something = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
@@ -53,11 +59,15 @@ class LedgerQueue:
         """How many settlements the ledger has not been told yet."""
         return len(self._later)
 
-    def submit(self, work: Operation | Callable[[], Any]) -> Future[Any]:
-        """Have an operation done, or something else that uses the ledger."""
+    def submit(self, work: Operation | Callable[[], Any], then: Then | None = None) -> Future[Any]:
+        """Have an operation done, or something else that uses the ledger.
+
+        ``then`` is called with what came of it, where that was no error, before anybody hears of it and before anything
+        that is done afterwards.
+        """
         future: Future[Any] = Future()
         with self._something:
-            self._items.append((work, future))
+            self._items.append(_Item(work, future, then))
             self._wake()
         return future
 
@@ -72,9 +82,9 @@ class LedgerQueue:
             thread.start()
         self._something.notify()
 
-    async def reserve(self, wish: Reserve, *, seconds: float) -> Hold:
+    async def reserve(self, wish: Reserve, *, seconds: float, then: Then | None = None) -> Hold:
         """The hold; ``LedgerError`` after so many seconds, and what is held later all the same is released."""
-        future = self.submit(wish)
+        future = self.submit(wish, then)
         waiting = asyncio.wrap_future(future)
         try:
             done, _ = await asyncio.wait({waiting}, timeout=seconds)
@@ -87,10 +97,10 @@ class LedgerQueue:
         hold: Hold = waiting.result()
         return hold
 
-    async def settle(self, step: Settle | Release) -> str | None:
+    async def settle(self, step: Settle | Release, then: Then | None = None) -> str | None:
         """Settle or release; what went wrong, if anything did: it is then tried again in the background."""
         try:
-            await asyncio.wrap_future(self.submit(step))
+            await asyncio.wrap_future(self.submit(step, then))
         except OccamError as error:
             self.settle_later(step)
             return str(error)
@@ -139,7 +149,7 @@ class LedgerQueue:
                 if due:  # the others leave it to this one
                     self._again_at = math.inf
                 batch = [self._items.popleft() for _ in range(min(len(self._items), MOST))]
-            self._do([item for item in batch if item[1].set_running_or_notify_cancel()])
+            self._do([item for item in batch if item.future.set_running_or_notify_cancel()])
             if due:
                 self._settle_again()
 
@@ -151,19 +161,19 @@ class LedgerQueue:
             return None
         return max(0.0, self._again_at - time.monotonic())
 
-    def _do(self, batch: Sequence[Item]) -> None:
-        operations = [(work, future) for work, future in batch if isinstance(work, OPERATIONS)]
+    def _do(self, batch: Sequence[_Item]) -> None:
+        operations = [item for item in batch if isinstance(item.work, OPERATIONS)]
         if operations:
-            results = self._applied([operation for operation, _ in operations])
-            for (_, future), result in zip(operations, results, strict=True):
-                _tell(future, result)
-        for work, future in batch:
-            if not isinstance(work, OPERATIONS):
+            results = self._applied([item.work for item in operations])  # type: ignore[misc]  # as was just checked
+            for item, result in zip(operations, results, strict=True):
+                _tell(item, result)
+        for item in batch:
+            if not isinstance(item.work, OPERATIONS):
                 try:
-                    result = work()
+                    result = item.work()
                 except BaseException as error:  # noqa: BLE001  # whoever asked hears of it
                     result = error
-                _tell(future, result)
+                _tell(item, result)
 
     def _applied(self, operations: Sequence[Operation]) -> Sequence[Any]:
         try:
@@ -207,8 +217,14 @@ class LedgerQueue:
             self._later.clear()
 
 
-def _tell(future: Future[Any], result: Any) -> None:
+def _tell(item: _Item, result: Any) -> None:
     if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+        item.future.set_exception(result)
+        return
+    try:
+        if item.then is not None:
+            item.then(result)
+    except Exception:
+        LOG.exception("what follows from an operation on the ledger failed")
+    finally:
+        item.future.set_result(result)

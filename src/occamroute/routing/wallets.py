@@ -131,7 +131,8 @@ class Wallet:
         With ``decision`` the hold is for everything that it costs, and its settlement says how costs really are.
         """
         wish = Reserve(key, amount, lease_seconds, client)
-        return self._held(self.queue.submit(wish).result(), decision)
+        hold: Hold = self.queue.submit(wish, lambda hold: self._held(hold, decision)).result()
+        return hold
 
     async def ahold(
         self,
@@ -145,17 +146,15 @@ class Wallet:
     ) -> Hold:
         """The same for an event loop; ``LedgerError`` where the ledger does not answer within so many seconds."""
         wish = Reserve(key, amount, lease_seconds, client)
-        return self._held(await self.queue.reserve(wish, seconds=seconds), decision)
+        return await self.queue.reserve(wish, seconds=seconds, then=lambda hold: self._held(hold, decision))
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold into what was really spent, whoever made it; only the first settlement of one's own teaches."""
-        self.queue.submit(Settle(hold, amount)).result()
-        self._ended(hold, float(amount))
+        self.queue.submit(Settle(hold, amount), lambda _: self._ended(hold, float(amount))).result()
 
     def release(self, hold: Hold) -> None:
         """Give a hold back."""
-        self.queue.submit(Release(hold)).result()
-        self._ended(hold, 0.0, released=True)
+        self.queue.submit(Release(hold), lambda _: self._ended(hold, 0.0, released=True)).result()
 
     async def find(self, key: str) -> Hold | None:
         """The hold under a key, whichever process made it."""
@@ -164,28 +163,25 @@ class Wallet:
 
     async def settled(self, hold: Hold, amount: Amount) -> None:
         """Settle whoever's hold it is, or raise."""
-        await asyncio.wrap_future(self.queue.submit(Settle(hold, amount)))
-        self._ended(hold, float(amount))
+        await asyncio.wrap_future(self.queue.submit(Settle(hold, amount), lambda _: self._ended(hold, float(amount))))
 
     async def asettle(self, hold: Hold, amount: Amount) -> str | None:
         """Settle, or release for an amount of 0; what went wrong, if anything did: it is then tried again."""
-        problem = await self.queue.settle(Settle(hold, amount) if amount else Release(hold))
-        if problem is None:
-            self._ended(hold, float(amount), released=not amount)
-        return problem
+        step = Settle(hold, amount) if amount else Release(hold)
+        return await self.queue.settle(step, lambda _: self._ended(hold, float(amount), released=not amount))
 
     def close(self, seconds: float) -> None:
         """Do what the ledger still has to be told, at most so long."""
         self.queue.close(seconds)
 
-    def _held(self, hold: Hold, decision: Decision | None) -> Hold:
+    # On the thread that asks how things stand, in the same order: what the ledger has counted is not counted twice.
+    def _held(self, hold: Hold, decision: Decision | None) -> None:
         with self._lock:
             if hold.key not in self._open:
                 self._open[hold.key] = None if decision is None else _Lesson.of(decision)
                 self._less(float(hold.amount))
             if len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
-        return hold
 
     def came(self) -> None:
         """A query came and was decided: it counts as an arrival."""
