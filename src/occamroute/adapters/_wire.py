@@ -7,7 +7,9 @@ limit on its time holds for the whole of it, from the search for the address to 
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
+from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -27,39 +29,70 @@ class UnreadableError(Exception):
     """A body that is too long, or of a form that was not asked for."""
 
 
-# The clients of each event loop that requests are made on: one that minds the environment's proxies (False) and one
-# that goes straight (True).
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, Any]] = weakref.WeakKeyDictionary()
+@dataclass(eq=False)
+class _Clients:
+    """The clients of one event loop that are not in use, by whether they go straight or mind the environment's proxies.
 
+    Each has one connection: a client with many looks at all of them for every request.
+    """
 
-def _client(*, direct: bool) -> Any:
-    """The client of the running loop; only its own thread asks for it, so none is made twice."""
-    known = _clients.setdefault(asyncio.get_running_loop(), {})
-    if direct not in known:
+    # With the moment at which each was used last, the latest at the end.
+    idle: dict[bool, deque[tuple[float, Any]]] = field(default_factory=lambda: {False: deque(), True: deque()})
+    closed: bool = False
+    _contexts: dict[bool, Any] = field(default_factory=dict)
+
+    def take(self, *, direct: bool) -> Any:
+        """A client for one request, to be given back; the one that was used last, whose connection is still open."""
+        if self.idle[direct]:
+            return self.idle[direct].pop()[1]
         httpx = require("httpx", extra="http", what="a classifier behind HTTP")
-        known[direct] = httpx.AsyncClient(
+        if direct not in self._contexts:  # it takes longer to make than everything else
+            self._contexts[direct] = httpx.create_ssl_context(trust_env=not direct)
+        return httpx.AsyncClient(
+            verify=self._contexts[direct],
             timeout=None,  # each request has a limit for the whole of it
             trust_env=not direct,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_SECONDS),
+            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_SECONDS),
         )
-    return known[direct]
+
+    async def give_back(self, client: Any, *, direct: bool) -> None:
+        """Keep a client for the next request, and let go of one or two that have not been needed for a while."""
+        if self.closed:
+            await client.aclose()
+            return
+        idle, now = self.idle[direct], time.monotonic()
+        idle.append((now, client))
+        for _ in range(2):
+            if idle[0][0] < now - KEEP_SECONDS:
+                await idle.popleft()[1].aclose()
+
+    async def close(self) -> None:
+        """Let go of all connections; those in use are when they are given back."""
+        self.closed = True
+        for clients in self.idle.values():
+            while clients:
+                await clients.pop()[1].aclose()
+
+
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakref.WeakKeyDictionary()
 
 
 async def open_clients() -> None:
     """From now on requests of the running loop are made on it, until ``close_clients``, and not on the background's."""
-    _clients.setdefault(asyncio.get_running_loop(), {})
+    _clients.setdefault(asyncio.get_running_loop(), _Clients())
 
 
 async def close_clients() -> None:
     """Let go of the running loop's connections."""
-    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
-        await client.aclose()
+    made = _clients.pop(asyncio.get_running_loop(), None)
+    if made is not None:
+        await made.close()
 
 
 def _loop() -> BackgroundLoop:
     made = background()
     if made.loop not in _clients:
-        _clients[made.loop] = {}
+        _clients[made.loop] = _Clients()
         made.at_the_end(close_clients)
     return made
 
@@ -92,10 +125,15 @@ class Request:
         """The status, the headers and the whole body."""
         # Compressed bodies are not asked for: a small one can unfold without end.
         headers = {**self.headers, "accept-encoding": "identity"}
-        async with _client(direct=self.direct).stream(
-            self.method, self.url, content=self.content, headers=headers, extensions={"trace": self._trace}
-        ) as got:
-            return got.status_code, dict(got.headers), await self._body(got)
+        clients = _clients.setdefault(asyncio.get_running_loop(), _Clients())
+        client = clients.take(direct=self.direct)
+        try:
+            async with client.stream(
+                self.method, self.url, content=self.content, headers=headers, extensions={"trace": self._trace}
+            ) as got:
+                return got.status_code, dict(got.headers), await self._body(got)
+        finally:
+            await clients.give_back(client, direct=self.direct)
 
     async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         # Asking a proxy for a tunnel is a request too, but carries nothing of ours.
