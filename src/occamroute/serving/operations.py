@@ -112,12 +112,17 @@ class Call:
     caller: Caller
 
 
-def _call(request: Request) -> Call:
+# Asynchronous, for FastAPI gives everything else to a thread.
+async def _call(request: Request) -> Call:
     return Call(service_of(request), caller_of(request))
 
 
+async def _service(request: Request) -> Service:
+    return service_of(request)
+
+
 Asks = Annotated[Call, Depends(_call)]
-Uses = Annotated[Service, Depends(service_of)]
+Uses = Annotated[Service, Depends(_service)]
 
 
 def _declared(takes: type[BaseModel] | None, lean: Lean | None) -> Callable[..., Any]:
