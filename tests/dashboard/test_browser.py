@@ -133,7 +133,7 @@ def test_a_budget_that_will_not_do_is_said_in_place(opened: Opened, shipped: tup
         assert page.get_attribute("#budget", "aria-invalid") == "true"
         # What is left of the last plan must not be read as this budget's.
         assert page.inner_text("#sentence").startswith("There is no plan at this budget. The numbers")
-        assert page.get_attribute("#frontier-chart .knob", "visibility") == "hidden"
+        page.wait_for_selector("#frontier-chart .knob[visibility='hidden']", state="attached")
         assert "%" not in page.inner_text("#whatif-list")
     page.click("#budget-problem button")
     least = settled(page)
