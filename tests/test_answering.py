@@ -962,7 +962,7 @@ def watched(server: BillingServer, ledger: Ledger, work: Callable[[], list[Resul
         assert all(looks)
 
 
-@pytest.mark.parametrize(("share", "faults"), [(0.5, 0.0), (8.0, 0.3), (0.06, 0.3)])
+@pytest.mark.parametrize(("share", "faults"), [(0.5, 0.0), (8.0, 0.1), (8.0, 0.3), (0.06, 0.3)])
 def test_the_servers_bill_never_passes_the_ledger(
     server: BillingServer, chat_profile: oc.Profile, share: float, faults: float
 ) -> None:

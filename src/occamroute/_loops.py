@@ -28,11 +28,11 @@ class BackgroundLoop:
         atexit.register(self._stop)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have a coroutine run; cancelling the future cancels it."""
+        """Schedule a coroutine; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives; it is cancelled when the waiting is interrupted."""
+        """Run a coroutine and return its result; interrupting the wait cancels it."""
         future = self.submit(work)
         try:
             return future.result()
@@ -40,7 +40,7 @@ class BackgroundLoop:
             future.cancel()
 
     def at_the_end(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Have something done on the loop before the process ends."""
+        """Run something on the loop before the process ends."""
         self._last.append(work)
 
     def _stop(self) -> None:
@@ -55,7 +55,7 @@ class BackgroundLoop:
 
     async def _finish(self) -> None:
         under_way = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in under_way:  # nobody is left to hear of them
+        for task in under_way:  # no caller is left to receive their results
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         for work in self._last:
@@ -70,12 +70,12 @@ class _Shared:
 
 _shared = _Shared()
 if hasattr(os, "register_at_fork"):
-    # Neither the thread nor whoever held the lock is there in a fork.
-    os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]  # it begins anew
+    # A forked child has no copy of the thread, and the lock may have been held by one that it has no copy of, either.
+    os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]  # start over
 
 
 def background() -> BackgroundLoop:
-    """The loop, started when it is first needed."""
+    """The shared loop, started when it is first needed."""
     with _shared.lock:
         if _shared.made is None:
             _shared.made = BackgroundLoop()

@@ -129,11 +129,12 @@ def test_a_budget_that_will_not_do_is_said_in_place(opened: Opened, shipped: tup
     page = opened(address)
     for text, words in (("0.00001", "is too small"), ("much", "must be a finite number"), ("", "must be a finite")):
         page.fill("#budget", text)
+        page.wait_for_selector(f"#explore[data-answered='{text}']")  # the sentence may still be the last budget's
         page.wait_for_selector(f"#budget-problem:has-text('{words}')")
         assert page.get_attribute("#budget", "aria-invalid") == "true"
         # What is left of the last plan must not be read as this budget's.
         assert page.inner_text("#sentence").startswith("There is no plan at this budget. The numbers")
-        page.wait_for_selector("#frontier-chart .knob[visibility='hidden']", state="attached")
+        assert page.get_attribute("#frontier-chart .knob", "visibility") == "hidden"
         assert "%" not in page.inner_text("#whatif-list")
     page.click("#budget-problem button")
     least = settled(page)

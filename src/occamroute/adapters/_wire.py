@@ -31,9 +31,9 @@ class UnreadableError(Exception):
 
 @dataclass(eq=False)
 class _Clients:
-    """The clients of one event loop that are not in use, by whether they go straight or mind the environment's proxies.
+    """Idle HTTP clients of one event loop: by whether they bypass the environment's proxies.
 
-    Each has one connection: a client with many looks at all of them for every request.
+    Each has one connection, since a client with many checks all of them for every request.
     """
 
     # With the moment at which each was used last, the latest at the end.
@@ -42,7 +42,7 @@ class _Clients:
     _contexts: dict[bool, Any] = field(default_factory=dict)
 
     def take(self, *, direct: bool) -> Any:
-        """A client for one request, to be given back; the one that was used last, whose connection is still open."""
+        """A client for one request; the one used last, whose connection is most likely still open."""
         if self.idle[direct]:
             return self.idle[direct].pop()[1]
         httpx = require("httpx", extra="http", what="a classifier behind HTTP")
@@ -56,7 +56,7 @@ class _Clients:
         )
 
     async def give_back(self, client: Any, *, direct: bool) -> None:
-        """Keep a client for the next request, and let go of one or two that have not been needed for a while."""
+        """Keep a client for the next request, and close up to two that have been idle for too long."""
         if self.closed:
             await client.aclose()
             return
@@ -67,7 +67,7 @@ class _Clients:
                 await idle.popleft()[1].aclose()
 
     async def close(self) -> None:
-        """Let go of all connections; those in use are when they are given back."""
+        """Close all idle connections; those in use are closed when they are given back."""
         self.closed = True
         for clients in self.idle.values():
             while clients:

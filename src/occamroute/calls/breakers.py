@@ -126,15 +126,15 @@ class Breakers:
                 breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
 
     def suspend(self, name: str, reason: str) -> None:
-        """It must not be asked any more, even where nobody else is left, until somebody looks into it."""
+        """Stop asking a classifier, even if no other is left, until the process is restarted."""
         with self._lock:
             if name not in self._suspended:
-                LOG.error("%s is not asked any more: %s", name, reason)
+                LOG.error("%s is suspended: %s", name, reason)
             self._suspended.setdefault(name, reason)
 
     @property
     def suspended(self) -> dict[str, str]:
-        """Those that must not be asked any more, and why."""
+        """Suspended classifiers, and why."""
         with self._lock:
             return dict(self._suspended)
 

@@ -26,8 +26,8 @@ from occamroute.calls.breakers import Breakers
 from occamroute.calls.call_names import idempotency_key
 from occamroute.calls.lanes import pause
 from occamroute.calls.limits import ConcurrencyLimit, Slot
-from occamroute.calls.sources import Outcome, Source
-from occamroute.calls.threads import DaemonThreads
+from occamroute.calls.sources import TIMED_RESERVE, Outcome, Source
+from occamroute.calls.threads import CLOSED, DaemonThreads
 from occamroute.errors import (
     BudgetExceededError,
     CallError,
@@ -46,15 +46,13 @@ __all__ = ["FIRST", "Account", "Call", "CallEngine", "Ended", "Request", "Word",
 Word: TypeAlias = Literal["answered", "useless", "refused", "lost", "unavailable", "abandoned"]
 
 LOG = logging.getLogger("occamroute")
-CLOSED = "nothing more can be asked: this is closed."
 # Of the time that is left, a call may wait this share for a slot, and for the ledger, and take this share in all: the
 # rest is for other sources.
 FOR_A_SLOT, FOR_THE_LEDGER, FOR_A_CALL = 0.5, 0.5, 0.75
 # The same source is tried again only in this share of a request's time.
 FOR_RETRIES = 0.5
-# How long a call takes is not known beforehand: for one that is paid by the second this many times the profile's mean
-# is held, and this many times the cost of the latest call.
-TIMES, TIMES_SEEN = 3, 2
+# A call that is paid by the second reserves this many times the cost of the latest one, if that is more than usual.
+LATEST_RESERVE = 2
 # A ledger gives up on a hold only when its call should have ended long ago.
 LEASE_TIMES = 2.0
 # Seconds that a call is taken to last before the first one has ended.
@@ -96,8 +94,8 @@ class Account(Protocol):
         """Hold an amount; ``BudgetExceededError`` where it does not fit, ``LedgerError`` where nothing may be spent."""
         ...
 
-    async def asettle(self, hold: Hold, amount: Decimal) -> str | None:
-        """Settle a hold, or release it for 0; what went wrong, if anything did: it is then tried again."""
+    async def settle_eventually(self, hold: Hold, amount: Decimal) -> str | None:
+        """Settle a hold, or release it for 0. Returns why that failed for now; it is then retried until it succeeds."""
         ...
 
 
@@ -199,7 +197,7 @@ class CallEngine:
         self._closed = False
 
     async def close(self, seconds: float) -> bool:
-        """Take nothing more, and wait so long for calls under way, which are settled; whether all of them ended."""
+        """Refuse new calls and wait up to ``seconds`` for those under way to be settled. Returns whether all were."""
         self._closed = True
         left: set[asyncio.Task[Ended]] = set()
         if self._tasks:
@@ -261,7 +259,7 @@ class CallEngine:
         except OccamError:
             slot.release(called=False)
             raise
-        # A task of its own: a call that was begun is settled, whoever stops waiting for it.
+        # In a task of its own, so that a call that has begun is settled even if its client goes away.
         task = asyncio.get_running_loop().create_task(self._paid(attempt, slot, FOR_THE_LEDGER * request.left))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
@@ -270,7 +268,7 @@ class CallEngine:
     def _forget(self, task: asyncio.Task[Ended]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be left to hear of it
+            task.exception()  # retrieved, since no caller may be left
 
     async def _waited_for(self, attempt: _Attempt, task: asyncio.Task[Ended], seconds: float) -> Ended | None:
         request, name = attempt.request, attempt.source.name
@@ -322,8 +320,8 @@ class CallEngine:
             try:
                 hold = await self._hold(attempt, seconds)
                 if attempt.abandoned:
-                    # The ledger took so long that nobody waits any more: nothing is bought for nobody.
-                    await self._account.asettle(hold, Decimal(0))
+                    # The ledger took so long that the client has given up: do not buy an answer that nobody wants.
+                    await self._account.settle_eventually(hold, Decimal(0))
                     raise UnavailableError(f"{name!r} was not called: the ledger answered too late")
             except BaseException:
                 self._breakers.left(name, began)
@@ -365,8 +363,8 @@ class CallEngine:
 
     def _usual_most(self, source: Source) -> Fraction:
         """What is held for a call whose cost only time will tell."""
-        usual = TIMES * exact(self._expected_cost(source.name))
-        return max(usual, TIMES_SEEN * self._latest_cost.get(source.name, Fraction(0)))
+        usual = TIMED_RESERVE * exact(self._expected_cost(source.name))
+        return max(usual, LATEST_RESERVE * self._latest_cost.get(source.name, Fraction(0)))
 
     async def _outcome(self, attempt: _Attempt) -> Outcome:
         source, queries = attempt.source, attempt.request.queries
@@ -402,7 +400,7 @@ class CallEngine:
     async def _settled(self, attempt: _Attempt, outcome: Outcome, hold: Hold) -> Ended:
         # An answer that came is not lost for the ledger's sake.
         cost = attempt.held if outcome.charged is None else amount_of(rounded_up(outcome.charged))
-        problem = await self._account.asettle(hold, cost)
+        problem = await self._account.settle_eventually(hold, cost)
         if problem is not None:
             problem = f"the ledger was not told yet, so {hold.amount} stays held until it is: {problem}"
             LOG.warning("call of %s under %s: %s", outcome.source, hold.key, problem)

@@ -45,6 +45,7 @@ class LedgerQueue:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self._place = getattr(ledger, "place", type(ledger).__name__)
         self._items: deque[_Item] = deque()
         self._something = threading.Condition()
         self._threads: set[threading.Thread] = set()
@@ -72,7 +73,7 @@ class LedgerQueue:
         return future
 
     def _wake(self) -> None:
-        """Have a thread look at what there is to do; the lock is held."""
+        """Wake or start a thread; the lock is held."""
         if self._process != os.getpid():  # a forked child has no copy of them
             self._threads, self._idle, self._process = set(), 0, os.getpid()
         if not self._idle and len(self._threads) < max(1, getattr(self.ledger, "in_flight", 1)):
@@ -83,7 +84,7 @@ class LedgerQueue:
         self._something.notify()
 
     async def reserve(self, wish: Reserve, *, seconds: float, then: Then | None = None) -> Hold:
-        """The hold; ``LedgerError`` after so many seconds, and what is held later all the same is released."""
+        """Make a hold. Raises ``LedgerError`` after ``seconds``; a hold that is made later than that is released."""
         future = self.submit(wish, then)
         waiting = asyncio.wrap_future(future)
         try:
@@ -93,12 +94,12 @@ class LedgerQueue:
             raise
         if not done:
             self._release_late(future)
-            raise LedgerError("in use", f"it did not answer within {seconds:.3g} s")
+            raise LedgerError(self._place, f"it did not answer within {seconds:.3g} s")
         hold: Hold = waiting.result()
         return hold
 
     async def settle(self, step: Settle | Release, then: Then | None = None) -> str | None:
-        """Settle or release; what went wrong, if anything did: it is then tried again in the background."""
+        """Settle or release. Returns why that failed for now; it is then retried in the background."""
         try:
             await asyncio.wrap_future(self.submit(step, then))
         except OccamError as error:
@@ -107,7 +108,7 @@ class LedgerQueue:
         return None
 
     def settle_later(self, step: Settle | Release) -> None:
-        """Try a settlement again until the ledger has it."""
+        """Retry a settlement until it succeeds."""
         with self._something:
             self._later[step.hold.key] = step
             self._again_at = time.monotonic() + self._pause
@@ -115,7 +116,7 @@ class LedgerQueue:
         LOG.warning("the hold %s is not settled yet: the ledger cannot be used", step.hold.key)
 
     def close(self, seconds: float) -> None:
-        """Do what waits, at most so long, and end the thread; another one is started for whatever comes later."""
+        """Finish what is waiting, within ``seconds``, and end the threads; a later ``submit`` starts one again."""
         with self._something:
             self._closed = True
             self._again_at = 0.0
@@ -126,7 +127,7 @@ class LedgerQueue:
             thread.join(timeout=max(0.0, end - time.monotonic()))
 
     def _release_late(self, future: Future[Any]) -> None:
-        """Nobody uses the hold that is still being made: give it back once it is there."""
+        """Release a hold that is still being made, once it is there: its caller has given up."""
 
         def release(done: Future[Any]) -> None:
             if not done.cancelled() and done.exception() is None and done.result().fresh:
@@ -171,7 +172,7 @@ class LedgerQueue:
             if not isinstance(item.work, OPERATIONS):
                 try:
                     result = item.work()
-                except BaseException as error:  # noqa: BLE001  # whoever asked hears of it
+                except BaseException as error:  # noqa: BLE001  # the caller gets it
                     result = error
                 _tell(item, result)
 

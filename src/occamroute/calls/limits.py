@@ -13,7 +13,7 @@ __all__ = ["ConcurrencyLimit", "Slot"]
 
 # The share of the latest call in what a call is expected to last.
 LATEST = 0.2
-# How much longer than expected a wait may become for one who is let in: who is not is told so at once, and not later.
+# Waits may turn out longer than expected. With this margin nearly all refusals are made on arrival, not after a wait.
 CAUTION = 1.2
 
 
@@ -31,18 +31,18 @@ class Slot:
     since: float
 
     def release(self, *, called: bool) -> None:
-        """The call has ended, or was not made: the slot is for whoever has waited longest."""
+        """Pass the slot on to the call that has waited longest; ``called`` says whether a call was made in it."""
         self.limit._release(self, time.monotonic() - self.since if called else None)
 
 
 class ConcurrencyLimit:
-    """Slots for calls; those who wait get one in the order in which they came. For one event loop.
+    """Slots for calls, handed out first come, first served. For one event loop.
 
-    Whoever is not expected to get a slot in time is told so at once, with the seconds after which to come again.
+    A call that is not expected to get a slot in time is refused at once and told after how many seconds to retry.
     """
 
     def __init__(self, name: str, slots: int, per_minute: float | None = None, *, guess: float = 1.0) -> None:
-        """``guess`` is how many seconds a call is taken to last before the first one has ended."""
+        """``guess`` is the assumed duration of a call in seconds until the first one has ended."""
         self._name, self._slots, self._free = name, slots, slots
         self._pause = 60.0 / per_minute if per_minute else 0.0
         self._next = 0.0  # when the next call may begin
@@ -52,7 +52,7 @@ class ConcurrencyLimit:
         self._taken: set[Slot] = set()
 
     async def acquire(self, seconds: float) -> Slot:
-        """Wait for a slot, at most so long; ``OverloadedError`` where there will be none."""
+        """Wait up to ``seconds`` for a slot; ``OverloadedError`` if there will be none in time."""
         now = time.monotonic()
         wait = self._expected(len(self._waiting), now)
         if wait * CAUTION > seconds:
@@ -75,7 +75,7 @@ class ConcurrencyLimit:
             return
         self._seconds = (1.0 - LATEST) * self._seconds + LATEST * seconds if self._known else seconds
         self._known = True
-        # Calls last longer than was thought: those who came last will not get a slot in time.
+        # Calls take longer than expected: the calls that arrived last will not get a slot in time.
         now = time.monotonic()
         while self._waiting:
             last = self._waiting[-1]
@@ -87,10 +87,10 @@ class ConcurrencyLimit:
                 last.turn.set_exception(self._overloaded(wait))
 
     def _expected(self, before: int, now: float) -> float:
-        """Seconds until one gets a slot behind so many others."""
+        """Expected seconds until a call gets a slot with ``before`` others waiting in front of it."""
         slot = 0.0
         if self._free <= before:
-            # Where even the latest call has been under way for longer than usual, calls take at least that long now.
+            # If even the latest call has been running for longer than usual, calls take at least that long now.
             latest = max((one.since for one in self._taken), default=now)
             slot = (before - self._free + 1) * max(self._seconds, now - latest) / self._slots
         return max(slot, self._next - now + before * self._pause if self._pause else 0.0)
@@ -109,7 +109,7 @@ class ConcurrencyLimit:
             raise
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Stop waiting; a slot that came in this very moment goes on to the next."""
+        """Stop waiting; a slot that was assigned at this very moment is passed on."""
         if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
             self._give_up_slot()
         elif waiter in self._waiting:

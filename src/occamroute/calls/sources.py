@@ -27,9 +27,12 @@ from occamroute.errors import (
 )
 from occamroute.pool import Answers, Measured, PerToken, Pool, selected
 
-__all__ = ["BATCH", "Outcome", "Source", "sources_of"]
+__all__ = ["BATCH", "TIMED_RESERVE", "Outcome", "Source", "sources_of"]
 
 BATCH = 256
+# How long a call takes is not known in advance: a call that is paid by the second reserves this many times the expected
+# cost.
+TIMED_RESERVE = 3
 RETRIES = 4
 
 
@@ -178,7 +181,7 @@ class Source:
         return self._came(given, rows, time.perf_counter() - begun)
 
     async def acall(self, queries: Any, rows: IntArray, key: str = "", *, threads: DaemonThreads) -> Outcome:
-        """The same for an event loop: awaited where the source can be, and else made on one of the threads."""
+        """The same for an event loop: awaited if the source supports it, otherwise made on one of the threads."""
         if not self.awaited:
             return await threads.run(lambda: self.call(queries, rows, key))
         begun = time.perf_counter()
@@ -194,7 +197,7 @@ class Source:
 
     @cached_property
     def awaited(self) -> bool:
-        """Whether calls are awaited, and need no thread."""
+        """Whether calls can be awaited and need no thread."""
         return bool(self.classes) and self.remote and hasattr(self.member, "aanswer")
 
     def _keyed(self, key: str) -> Mapping[str, str]:

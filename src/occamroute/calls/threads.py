@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 
 from occamroute.errors import OccamError
 
-__all__ = ["DaemonThreads"]
+__all__ = ["CLOSED", "DaemonThreads"]
+
+CLOSED = "nothing more can be asked: this is closed."
 
 
 Result = TypeVar("Result")
 
 
 class DaemonThreads:
-    """So many threads at most, made when they are needed.
+    """At most ``most`` threads, started when they are needed.
 
     They are daemons: a call that never returns does not keep the process from ending.
     """
@@ -32,7 +34,7 @@ class DaemonThreads:
         self._closed = False
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """What the work gives, for an event loop, which is not kept from other work meanwhile."""
+        """Run blocking work on a thread and await its result."""
         done: Result = await asyncio.wrap_future(self.submit(work))
         return done
 
@@ -41,7 +43,7 @@ class DaemonThreads:
         future: Future[Any] = Future()
         with self._lock:
             if self._closed:
-                raise OccamError("nothing more can be asked: this is closed.")
+                raise OccamError(CLOSED)
             self._open.add(future)
             if len(self._threads) < min(self._most, len(self._open)):
                 number = len(self._threads)
@@ -72,7 +74,7 @@ class DaemonThreads:
                 continue
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001  # whoever asked hears of it
+            except BaseException as error:  # noqa: BLE001  # the caller gets it
                 future.set_exception(error)
             else:
                 future.set_result(result)

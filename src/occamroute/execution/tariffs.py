@@ -12,12 +12,9 @@ import numpy as np
 
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Units, exact, units_for
-from occamroute.calls.sources import Source
+from occamroute.calls.sources import TIMED_RESERVE, Source
 
 __all__ = ["Tariff", "make_tariff"]
-
-# Nobody knows beforehand how long a call takes: so many times the expected time is reserved for it.
-TIMES = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +64,7 @@ def make_tariff(sources: Mapping[str, Source], queries: Any, known: Mapping[str,
         if source.fixed is not None:
             pair: tuple[Any, Any] = (float(source.member.cost),) * 2
         elif most is None:
-            pair = known[name], TIMES * known[name]
+            pair = known[name], float(TIMED_RESERVE) * known[name]
         else:
             highest = np.array([_not_less(amount) for amount in most])
             mean = float(highest.mean())

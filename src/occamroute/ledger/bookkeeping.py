@@ -38,7 +38,7 @@ __all__ = [
     "PATIENCE",
     "Bookkeeping",
     "Ending",
-    "Key",
+    "Lookup",
     "Reserved",
     "Settings",
     "Standing",
@@ -86,13 +86,13 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Key:
+class Lookup:
     """A hold to be looked up."""
 
     key: str
 
 
-Step: TypeAlias = Wish | Ending | Key
+Step: TypeAlias = Wish | Ending | Lookup
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ class Bookkeeping(ABC):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def place(self) -> str:
+        """Where it is, without user and password."""
+        return str(self._place)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} at {self._place}>"
@@ -293,7 +298,7 @@ class Bookkeeping(ABC):
 def _step(operation: Operation) -> Step:
     """An operation whose arguments were checked, in whole billionths."""
     if isinstance(operation, Find):
-        return Key(name_of(operation.key, "key"))
+        return Lookup(name_of(operation.key, "key"))
     if isinstance(operation, Reserve):
         client = None if operation.client is None else name_of(operation.client, "client")
         # 63 bits, for databases have no unsigned numbers.

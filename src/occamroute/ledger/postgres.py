@@ -16,7 +16,7 @@ from occamroute.ledger.bookkeeping import (
     LAST,
     Bookkeeping,
     Ending,
-    Key,
+    Lookup,
     Reserved,
     Settings,
     Standing,
@@ -34,7 +34,7 @@ Asked: TypeAlias = tuple[str, Mapping[str, Any]]
 LOCK: Asked = (statements.LOCK, {})
 EXPIRE: Asked = (statements.DO_EXPIRE, {})
 
-WORDS = {Wish: statements.DO_RESERVE, Ending: statements.DO_END, Key: statements.ASK_HOLD}
+WORDS = {Wish: statements.DO_RESERVE, Ending: statements.DO_END, Lookup: statements.ASK_HOLD}
 
 
 class PostgresLedger(Bookkeeping):

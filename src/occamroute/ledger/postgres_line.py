@@ -33,12 +33,12 @@ SETTINGS = (
 )
 # A server that went away without a word is noticed.
 KEEPALIVES = {"keepalives_idle": "2", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "4000"}
-# Connections of one process to one ledger: the server lets one operation after the other change it, so that more would
-# only hide the way there and back.
+# Connections of one process to one ledger. The server changes a ledger one operation at a time: more than one
+# connection only hides network latency.
 MOST = 4
-# Seconds between looks for a connection of one's own that is free, where the server gives no more of them.
+# Seconds between attempts to get a connection back from another thread when the server allows no more.
 GLANCE = 0.01
-# What a server says that has no connections left.
+# Error messages of a server that has no connections left.
 CROWDED = ("too many clients", "connection slots are reserved", "too many connections")
 # Connections that a forked child was born with: to close them would end its parent's.
 _INHERITED: list[Any] = []
@@ -135,7 +135,7 @@ class Line:
         return connection
 
     def _another(self, deadline: float) -> Any:
-        """One more connection; None where the server has no more to give, and another thread has one."""
+        """Open a connection; None if the server allows no more but another thread will give one back."""
         left = {"connect_timeout": str(max(1, math.ceil(deadline - time.monotonic())))}
         kinds = {"autocommit": True, "cursor_factory": self._psycopg.ClientCursor}
         try:

@@ -20,6 +20,7 @@ from occamroute.calls.breakers import Breakers
 from occamroute.calls.engine import Call, CallEngine, Request, summed
 from occamroute.calls.sources import sources_of
 from occamroute.calls.terms import content_hash
+from occamroute.calls.threads import CLOSED
 from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, OverloadedError, UnavailableError
 from occamroute.ledger.base import name_of
 from occamroute.planning.combining import mixed
@@ -118,7 +119,7 @@ class Answerer:
         be used: nothing is spent then.
         """
         if self._closed:
-            raise OccamError("nothing more can be asked: this is closed.")
+            raise OccamError(CLOSED)
         work = self._classified(query, features, client, key)
         loop = self._engine_loop()
         if asyncio.get_running_loop() is loop:
@@ -126,13 +127,13 @@ class Answerer:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make all calls on this loop, and not on a background one; before the first query."""
+        """Make all calls on this event loop instead of a background one. Must be called before the first query."""
         if self._loop not in (None, loop):
             raise OccamError("calls are made on another event loop already.")
         self._loop = loop
 
     def _engine_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop on which calls are made: it outlives those of the callers, so that whatever is paid is settled."""
+        """The loop on which calls are made. It outlives the callers' loops, so that every paid call is settled."""
         if self._loop is None:
             self._loop = background().loop
         return self._loop
@@ -348,9 +349,9 @@ class Answerer:
                 self._router.barred, self._barred = others | mine, mine
 
     def _suspensions(self) -> list[Alarm]:
-        """Classifiers that are not asked any more, since they charged more than they say a call can cost."""
+        """An alarm for each classifier that was suspended because it charged more than its stated worst case."""
         return [
-            Alarm("bill", 0, 0, 0.0, f"{reason}; it is not asked any more: correct its price, and restart")
+            Alarm("bill", 0, 0, 0.0, f"{reason}. It is suspended: correct its price and start the service again.")
             for reason in self._breakers.suspended.values()
         ]
 

@@ -30,7 +30,7 @@ class Moment:
     until: float | None = None
 
     def later(self, seconds: float) -> Moment:
-        """So many seconds later, but in the same window."""
+        """The moment ``seconds`` later, within the same window."""
         now = self.now + seconds
         return replace(self, now=now if self.until is None else min(now, max(self.now, self.until)))
 

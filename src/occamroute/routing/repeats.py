@@ -95,7 +95,7 @@ class Claims:
         self._released: OrderedDict[str, int] = OrderedDict()
 
     async def take(self, who: Who, *, seconds: float) -> Hold:
-        """The claim, or ``RepeatedKeyError``; ``LedgerError`` after so many seconds."""
+        """Claim a key, or raise ``RepeatedKeyError``; ``LedgerError`` after ``seconds``."""
         client, key = who
         digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:40]
         with self._lock:

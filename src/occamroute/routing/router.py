@@ -36,10 +36,8 @@ __all__ = ["Router"]
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
 RECEIPTS = "receipts.db"
-# Seconds that closing waits for what the ledger still has to be told.
-CLOSING = 5.0
-# Seconds that the ledger may take for a hold.
-HOLDING = 10.0
+# Seconds that closing waits for settlements, and that the ledger may take for a hold.
+SETTLING, HOLDING = 5.0, 10.0
 
 
 class Router:
@@ -192,7 +190,7 @@ class Router:
         return background().run(self.aheld(decision, lease_seconds=lease_seconds))
 
     async def aheld(self, decision: Decision, *, lease_seconds: float = LEASE, seconds: float = HOLDING) -> Decision:
-        """The same for event loops; ``LedgerError`` where the ledger does not answer within so many seconds."""
+        """``held`` for event loops; ``LedgerError`` if the ledger does not answer within ``seconds``."""
         await self.wallet.known()
         refused = BudgetExceededError(decision.cost, decision.terms.available)
         for option in [decision.choice, *next_best(decision, [decision.choice])]:
@@ -315,12 +313,12 @@ class Router:
     def alarms(self) -> list[Alarm]:
         """What has changed since the labelled rows were gathered, as far as chance does not explain it.
 
-        Those who make the calls add what they see: a classifier that charges more than it says, for one.
+        It includes classifiers that were suspended because they charged more than their stated worst case.
         """
         return [*self._watches.alarms(), *(alarm for others in self._alarms for alarm in others())]
 
     def add_alarms(self, others: Callable[[], list[Alarm]]) -> None:
-        """Have ``alarms`` ask somebody else, too."""
+        """Add a source of alarms."""
         self._alarms.append(others)
 
     def evidence(self) -> dict[str, float]:
@@ -349,7 +347,7 @@ class Router:
     def close(self) -> None:
         """Finish what waits; the ledger stays open if it was given, and can be asked in any case."""
         self._batcher.close()
-        self.wallet.close(CLOSING)
+        self.wallet.close(SETTLING)
         if self.receipts is not None:
             self.receipts.close()
         self._let_go()

@@ -94,7 +94,7 @@ class Wallet:
         return beyond <= CLOSE * least or beyond <= _spare(standing, decision.snapshot, remaining, off) + CLOSE * beyond
 
     def standing(self) -> Standing:
-        """The budget as it was a moment ago; nobody waits for the ledger, but the first one who asks."""
+        """The budget as of a moment ago; only the very first call waits for the ledger."""
         with self._lock:
             known, age = self._standing, time.monotonic() - self._asked
             ask = known is not None and not self._asking and age >= self.refresh_seconds > 0.0
@@ -106,7 +106,7 @@ class Wallet:
         return known if age < self.refresh_seconds else replace(known, moment=known.moment.later(age))
 
     async def known(self) -> None:
-        """Have the ledger asked once, so that ``standing`` need not wait for it."""
+        """Read the balance if that was never done, so that ``standing`` does not wait for the ledger."""
         if self._standing is None:
             await asyncio.wrap_future(self.queue.submit(self._refresh))
 
@@ -144,12 +144,12 @@ class Wallet:
         lease_seconds: float = LEASE,
         decision: Decision | None = None,
     ) -> Hold:
-        """The same for an event loop; ``LedgerError`` where the ledger does not answer within so many seconds."""
+        """``hold`` for an event loop; ``LedgerError`` if the ledger does not answer within ``seconds``."""
         wish = Reserve(key, amount, lease_seconds, client)
         return await self.queue.reserve(wish, seconds=seconds, then=lambda hold: self._held(hold, decision))
 
     def settle(self, hold: Hold, amount: Amount) -> None:
-        """Turn a hold into what was really spent, whoever made it; only the first settlement of one's own teaches."""
+        """Turn a hold, made here or elsewhere, into what was spent; costs are learned from those made here."""
         self.queue.submit(Settle(hold, amount), lambda _: self._ended(hold, float(amount))).result()
 
     def release(self, hold: Hold) -> None:
@@ -157,24 +157,24 @@ class Wallet:
         self.queue.submit(Release(hold), lambda _: self._ended(hold, 0.0, released=True)).result()
 
     async def find(self, key: str) -> Hold | None:
-        """The hold under a key, whichever process made it."""
+        """The hold under a key, made here or by another process."""
         found: Hold | None = await asyncio.wrap_future(self.queue.submit(Find(key)))
         return found
 
-    async def settled(self, hold: Hold, amount: Amount) -> None:
-        """Settle whoever's hold it is, or raise."""
+    async def asettle(self, hold: Hold, amount: Amount) -> None:
+        """``settle`` for an event loop."""
         await asyncio.wrap_future(self.queue.submit(Settle(hold, amount), lambda _: self._ended(hold, float(amount))))
 
-    async def asettle(self, hold: Hold, amount: Amount) -> str | None:
-        """Settle, or release for an amount of 0; what went wrong, if anything did: it is then tried again."""
+    async def settle_eventually(self, hold: Hold, amount: Amount) -> str | None:
+        """Settle, or release for an amount of 0. Returns why that failed for now; it is then retried."""
         step = Settle(hold, amount) if amount else Release(hold)
         return await self.queue.settle(step, lambda _: self._ended(hold, float(amount), released=not amount))
 
     def close(self, seconds: float) -> None:
-        """Do what the ledger still has to be told, at most so long."""
+        """Finish what the ledger still has to be told, within ``seconds``."""
         self.queue.close(seconds)
 
-    # On the thread that asks how things stand, in the same order: what the ledger has counted is not counted twice.
+    # This runs on the thread that reads the balance, in the order of the ledger, so that nothing is counted twice.
     def _held(self, hold: Hold, decision: Decision | None) -> None:
         with self._lock:
             if hold.key not in self._open:

@@ -151,7 +151,7 @@ class Service:
         return found
 
     async def hold(self, name: str) -> Hold | None:
-        """The ledger's hold for a decision, whichever process decided."""
+        """The ledger's hold for a decision, made by this process or another."""
         if hasattr(self.router.ledger, "find"):
             return await self.router.wallet.find(name)
         # A ledger of another package that was written for occamroute 0.1.0 cannot look up a hold.

@@ -28,9 +28,6 @@ from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS"]
 
-# Seconds that the ledger may take for a hold.
-HOLDING = 6.0
-
 
 async def route(service: Service, caller: Caller, content: bytes) -> bytes:
     """Decide about one query: the way that is asked most, so nothing is done twice."""
@@ -40,7 +37,7 @@ async def route(service: Service, caller: Caller, content: bytes) -> bytes:
     try:
         decision = await service.decider.decide(features, caller.client)
         if wish.hold:
-            decision = await router.aheld(decision, lease_seconds=wish.lease_seconds, seconds=HOLDING)
+            decision = await router.aheld(decision, lease_seconds=wish.lease_seconds)
     except BudgetExceededError as error:
         raise await service.exhausted(error) from None
     service.metrics.decisions[decision.name, decision.reason] += 1
@@ -73,7 +70,7 @@ async def settle(body: SettleRequest, call: Asks) -> SettleAnswer:
             f"the cost {written(cost)} is above the {written(hold.amount)} held for this decision: "
             "settle at most that, or have an administrator correct it (POST /v1/correct).",
         )
-    await call.service.router.wallet.settled(hold, cost)
+    await call.service.router.wallet.asettle(hold, cost)
     return SettleAnswer(decision=hold.key, cost=written(cost))
 
 
