@@ -777,7 +777,7 @@ def test_a_call_outlives_its_lease(profile: oc.Profile) -> None:
     model = usual(large={"fails": slow(0.2)})[2]
     model.cost = oc.Measured(per_hour=3600)
     with router_of(profile, 4000, extractor=None) as router, Answerer(router, pool_of([model])) as answerer:
-        answerer._engine._lease_seconds = 0.05
+        answerer._calls._lease_seconds = 0.05
         seen: list[Decimal] = []
         threading.Timer(0.3, lambda: seen.append(router.ledger.balance().spent)).start()
         (result,) = answered(served(answerer, queries_of(1, 1)))

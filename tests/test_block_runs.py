@@ -358,7 +358,7 @@ def leave_a_call(errand: Errand, plan: oc.Plan, source: str, rows: int) -> Any:
     about = dict(zip(("queries", "ids", "price list"), facts, strict=True))
     journal = Journal(journal_of(errand.folder.file(0)), about, run="run-0")
     cost = Fraction(str(errand.pool.pool[source].cost))
-    journal.sent([(journal.new_call(), source, wanted.astype(np.int64), cost * wanted.size)])
+    journal.write([(journal.new_call(), source, wanted.astype(np.int64), cost * wanted.size)])
     journal.close()
     return wanted
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import occamroute as oc
-from occamroute.calls.shelf import Stock
+from occamroute.calls.answer_store import SourceAnswers
 from occamroute.calls.sources import Outcome
 from occamroute.execution.forecasting import forecast
 
@@ -148,7 +148,7 @@ def flaky(share: float, seed: int) -> Any:
 
 def test_rows_without_an_answer_hold_nothing_by_chance() -> None:
     """What memory held before is not taken for features, which numbers as large as any could be among."""
-    stock = Stock(8)
+    stock = SourceAnswers(8)
     for _ in range(8):  # what numpy frees last it gives out first
         np.full((8, 3), 1e300)
     stock.put(Outcome("small", np.arange(2), Fraction(0), np.zeros(2), probabilities=np.full((2, 3), 1 / 3)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 __all__ = ["Breakers"]
 
 LOG = logging.getLogger("occamroute")
-# So many failures in a row, or more than half of so many latest calls, open a breaker.
+# This many failures in a row, or more than half of this many latest calls, open a breaker.
 IN_A_ROW, LATEST = 5, 20
 # Seconds that it is open at first; after a probe that failed twice as long as before, up to the longest.
 OPEN_SECONDS, LONGEST_SECONDS = 30.0, 300.0
@@ -28,6 +28,7 @@ class _Breaker:
 
     latest: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     failed_in_a_row: int = 0
+    proved: bool = False
     since: float = 0.0
     until: float | None = None
     seconds: float = 0.0
@@ -37,10 +38,11 @@ class _Breaker:
     def add(self, failed: bool) -> None:
         self.latest.append(failed)
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
+        self.proved = self.proved or not failed
 
-    @property
-    def worn_out(self) -> bool:
-        return self.failed_in_a_row >= IN_A_ROW or (len(self.latest) == LATEST and 2 * sum(self.latest) > LATEST)
+    def worn_out(self, at_first: int) -> bool:
+        in_a_row = IN_A_ROW if self.proved else at_first
+        return self.failed_in_a_row >= in_a_row or (len(self.latest) == LATEST and 2 * sum(self.latest) > LATEST)
 
     def open(self, now: float, seconds: float) -> None:
         self.since, self.until, self.seconds, self.probing = now, now + seconds, seconds, False
@@ -62,17 +64,19 @@ class Breakers:
 
     Closed, every call may be made. After several failures it opens: no call is made for some seconds. Then one is, as
     a probe: it closes the breaker, or opens it for twice as long. What calls come to that began before a breaker
-    opened says nothing new.
+    opened says nothing new. ``at_first`` is how many failures in a row open the breaker of a source that has never
+    answered.
     """
 
     def __init__(
         self,
         *,
+        at_first: int = IN_A_ROW,
         open_seconds: float = OPEN_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._first, self._longest, self._clock = open_seconds, longest_seconds, clock
+        self._at_first, self._first, self._longest, self._clock = at_first, open_seconds, longest_seconds, clock
         self._lock = threading.Lock()
         self._breakers: dict[str, _Breaker] = {}
         self._suspended: dict[str, str] = {}
@@ -119,11 +123,16 @@ class Breakers:
             now, breaker = self._clock(), self._of(name)
             if breaker.until is None:
                 breaker.add(True)
-                if breaker.worn_out:
+                if breaker.worn_out(self._at_first):
                     breaker.open(now, self._first)
             elif began >= breaker.until:
                 # A probe; what is tried only because all rest changes nothing by failing.
                 breaker.open(now, min(self._longest, 2.0 * breaker.seconds))
+
+    def is_open(self, name: str) -> bool:
+        """Whether a classifier failed too often of late, or is suspended."""
+        with self._lock:
+            return name in self._suspended or self._of(name).until is not None
 
     def suspend(self, name: str, reason: str) -> None:
         """Stop asking a classifier, even if no other is left, until the process is restarted."""

@@ -46,6 +46,11 @@ class CallNames:
             at = source, rows.tobytes()
             self._times[at] = self._times.get(at, 0) + 1
 
+    def forget(self, source: str, rows: IntArray) -> None:
+        """The call was not made after all."""
+        if self._counted:
+            self._times[source, rows.tobytes()] -= 1
+
     def _numbered(self, source: str, rows: IntArray, step: int) -> str:
         if not self._counted:
             return ""

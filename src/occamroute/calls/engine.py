@@ -1,444 +1,275 @@
-"""The engine that makes paid calls for a service: reserve the worst case, call, settle; again where that may help.
+"""The engine that makes every paid call, for batches and services: reserve, call, record, settle.
 
-Everything here runs on one event loop. Models that compute here run on threads of their own, and the ledger on its
-queue's thread, so that the loop never waits for either.
+It runs on one event loop. Models that compute here and the ledger have threads of their own, so that the loop never
+waits for either.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from occamroute._arrays import FloatArray
-from occamroute._money import exact
+from occamroute._arrays import IntArray
 from occamroute.calls.breakers import Breakers
-from occamroute.calls.call_names import idempotency_key
-from occamroute.calls.lanes import pause
 from occamroute.calls.limits import ConcurrencyLimit, Slot
-from occamroute.calls.sources import TIMED_RESERVE, Outcome, Source
+from occamroute.calls.sources import Outcome, Source
 from occamroute.calls.threads import CLOSED, DaemonThreads
-from occamroute.errors import (
-    BudgetExceededError,
-    CallError,
-    CallLostError,
-    CallRefusedError,
-    InvalidInputError,
-    OccamError,
-    OverloadedError,
-    UnavailableError,
-)
-from occamroute.ledger import Hold
-from occamroute.ledger.base import amount_of, rounded_up
+from occamroute.errors import OccamError, UnavailableError
 
-__all__ = ["FIRST", "Account", "Call", "CallEngine", "Ended", "Request", "Word", "summed"]
+__all__ = ["Account", "CallEngine", "Paid", "PaidCall"]
 
-Word: TypeAlias = Literal["answered", "useless", "refused", "lost", "unavailable", "abandoned"]
-
-LOG = logging.getLogger("occamroute")
-# Of the time that is left, a call may wait this share for a slot, and for the ledger, and take this share in all: the
-# rest is for other sources.
-FOR_A_SLOT, FOR_THE_LEDGER, FOR_A_CALL = 0.5, 0.5, 0.75
-# The same source is tried again only in this share of a request's time.
-FOR_RETRIES = 0.5
-# A call that is paid by the second reserves this many times the cost of the latest one, if that is more than usual.
-LATEST_RESERVE = 2
-# A ledger gives up on a hold only when its call should have ended long ago.
-LEASE_TIMES = 2.0
-# Seconds that a call is taken to last before the first one has ended.
+# Assumed duration of a call in seconds until the first one has ended.
 REMOTE_CALL, LOCAL_CALL = 1.0, 0.02
-FIRST = np.zeros(1, np.int64)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call and what it came to.
-
-    ``outcome`` is "answered"; "useless" (a reply, but no answer to this query); "refused" (turned away, nothing was
-    charged: asking again may help); "lost" (nobody knows what was charged: its worst case counts); "unavailable" (no
-    call can succeed); or "abandoned" (under way when time was up: its worst case counts until it ends). ``error`` says
-    why there was no answer, or why the ledger could not be told what one cost.
-    """
-
-    name: str
-    outcome: Word
-    cost: Decimal
-    seconds: float
-    error: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Ended:
-    """A call that ended: ``probabilities`` (C,) and ``features`` (d,) as far as it gave them, or an error."""
-
-    call: Call
-    probabilities: FloatArray | None = None
-    features: FloatArray | None = None
-    error: CallError | None = None
-
-
-class Account(Protocol):
-    """Where money for calls is held and settled."""
-
-    async def ahold(self, amount: Any, *, key: str, seconds: float, client: str | None, lease_seconds: float) -> Hold:
-        """Hold an amount; ``BudgetExceededError`` where it does not fit, ``LedgerError`` where nothing may be spent."""
-        ...
-
-    async def settle_eventually(self, hold: Hold, amount: Decimal) -> str | None:
-        """Settle a hold, or release it for 0. Returns why that failed for now; it is then retried until it succeeds."""
-        ...
+# A call that is paid by the second reserves at least this many times what it would cost at the latest pace.
+LATEST_RESERVE = 2.0
+# Queries in the call that is made, and not counted, before the first one that is paid by the second.
+WARM_UP = 16
 
 
 @dataclass(eq=False)
-class Request:
-    """A query on its way: the calls made for it, and why there is no answer yet.
+class PaidCall:
+    """One call: the upstream requests that are made one after the other under one hold.
 
-    ``too_expensive`` is what could not be afforded last, ``overloaded`` who had no slot free.
+    ``batches`` are the queries of each request by their row numbers, ``keys`` their idempotency keys, and ``worst`` the
+    most that each is taken to cost; ``stated`` says that the source itself states it. ``most`` is what is held.
+    ``abandoned`` says that nobody waits for the call any longer: it is not made if it has not begun.
     """
 
-    queries: Any
-    client: str | None
-    seconds: float
-    id: str
-    calls: list[Call] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    too_expensive: BudgetExceededError | None = None
-    overloaded: list[OverloadedError] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
-    _attempts: int = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return max(0.0, self.began + self.seconds - time.monotonic())
-
-    @property
-    def paid(self) -> bool:
-        """Whether anything was charged, or may have been."""
-        return any(call.cost or call.outcome == "abandoned" for call in self.calls)
-
-    def next_key(self) -> str:
-        """A key for the next hold."""
-        self._attempts += 1
-        return f"{self.id}/{self._attempts}"
-
-    def note(self, name: str, reason: object) -> None:
-        """Remember why a source gave no answer."""
-        words = kept_words(reason) if isinstance(reason, BaseException) else str(reason)
-        said = f"{name}: {words.rstrip('.')}"
-        if said not in self.reasons:
-            self.reasons.append(said)
-
-
-@dataclass(eq=False)
-class _Attempt:
-    """One call to be made; ``began`` is the breaker's moment, ``called`` when it was sent.
-
-    ``stated`` is the most that it can cost, as its source says (None: it does not), ``held`` what is held for it.
-    ``last`` says that there is no other try if it is turned away; ``abandoned`` that nobody waits for it any longer.
-    """
-
-    request: Request
     source: Source
-    call_key: str
-    may_spend: Callable[[], bool]
-    last: bool
-    after: tuple[Source, ...]
-    began: float = -math.inf
-    stated: Fraction | None = None
-    held: Decimal = Decimal(0)
-    called: float | None = None
+    queries: Any
+    batches: Sequence[IntArray]
+    keys: Sequence[str]
+    worst: Sequence[Fraction]
+    stated: bool
+    most: Fraction
+    began: float = -math.inf  # when the breaker let it pass
+    called: float | None = None  # when the first request was sent
     abandoned: bool = False
 
 
-class CallEngine:
-    """Makes the calls of many requests at once: local sources one at a time each, others as many as they allow.
+@dataclass(eq=False)
+class Paid:
+    """What a call came to: the outcome of each request that was made, all of known amounts, and their sum.
 
-    ``expected_cost`` is what a source costs on average, ``askable`` are all that could be asked. For one event loop.
+    ``problem`` says why the ledger could not be told what was charged, if it could not.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    charged: Fraction = Fraction(0)
+    problem: str | None = None
+
+
+SomeCall = TypeVar("SomeCall", bound=PaidCall)
+OneCall = TypeVar("OneCall", bound=PaidCall, contravariant=True)
+
+
+class Account(Protocol[OneCall]):
+    """What a call is paid from, and where it is written down."""
+
+    async def hold_for(self, call: OneCall) -> None:
+        """Hold what the call can cost at most.
+
+        ``BudgetExceededError`` where it does not fit, ``LedgerError`` where nothing may be spent.
+        """
+        ...
+
+    async def begin(self, call: OneCall) -> None:
+        """Write down that the call is about to be made."""
+        ...
+
+    async def record(self, call: OneCall, paid: Paid) -> None:
+        """Write down what the call came to, so that whatever happens next loses nothing that was paid for."""
+        ...
+
+    async def settle(self, call: OneCall, paid: Paid) -> str | None:
+        """Tell the ledger what was charged. Returns why that failed for now: it is tried again later."""
+        ...
+
+    async def cancel(self, call: OneCall) -> None:
+        """Give back what is held for a call that was not made."""
+        ...
+
+
+class CallEngine:
+    """Makes calls; for one event loop.
+
+    ``threads`` bounds the threads for remote sources that cannot be awaited, ``local_threads`` those for models that
+    compute here; ``local_slots`` is how many calls each of these may have under way. ``alternatives`` are the sources
+    among which a caller can choose: a source that rests is asked all the same if there is no other.
     """
 
     def __init__(
         self,
         sources: Mapping[str, Source],
-        account: Account,
         breakers: Breakers,
         *,
-        attempts: int,
-        threads: int,
-        expected_cost: Callable[[str], Any],
-        askable: Callable[[], tuple[str, ...]],
-        lease_seconds: float,
+        threads: int | None = None,
+        local_threads: int | None = None,
+        local_slots: int = 1,
+        alternatives: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        self.sources, self._account, self._breakers, self._attempts = sources, account, breakers, attempts
-        self._expected_cost, self._askable, self._lease_seconds = expected_cost, askable, lease_seconds
-        # Only what cannot be awaited needs a thread: each source as many as it may have calls under way.
-        needed = sum(one.concurrency or 1 for one in sources.values() if not one.awaited)
-        self.threads = DaemonThreads(max(1, min(threads, needed)))
-        self._limits = {
+        self.sources, self.breakers, self._alternatives = sources, breakers, alternatives
+        local = [one for one in sources.values() if not one.remote]
+        blocking = sum(one.concurrency for one in sources.values() if one.remote and not one.awaited)
+        self._local = DaemonThreads(max(1, len(local) if local_threads is None else local_threads))
+        self._remote = DaemonThreads(max(1, blocking if threads is None else min(threads, blocking)))
+        self.limits = {
             name: ConcurrencyLimit(
-                name, one.concurrency or 1, one.per_minute, guess=REMOTE_CALL if one.remote else LOCAL_CALL
+                name,
+                one.concurrency or (1 if one.timed else local_slots),
+                one.per_minute,
+                guess=REMOTE_CALL if one.remote else LOCAL_CALL,
             )
             for name, one in sources.items()
         }
-        self._random = random.Random()  # noqa: S311  # jitter
         self._warm: set[str] = set()
-        self._latest_cost: dict[str, Fraction] = {}
-        self._tasks: set[asyncio.Task[Ended]] = set()
+        self._seconds_a_query: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[Paid]] = set()
         self._closed = False
+
+    def start(self, call: SomeCall, slot: Slot, account: Account[SomeCall]) -> asyncio.Task[Paid]:
+        """Make a call in a task of its own, so that one that has begun is settled even if nobody waits for it.
+
+        The task raises ``UnavailableError`` where the source rests, and whatever ``account`` raises; in all of these
+        cases but an error of ``record`` no call was made.
+        """
+        try:
+            self.check_open()
+        except OccamError:
+            slot.release(called=False)
+            raise
+        task = asyncio.get_running_loop().create_task(self._make(call, slot, account))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def check_open(self) -> None:
+        """Raise if no calls are made any more."""
+        if self._closed:
+            raise OccamError(CLOSED)
 
     async def close(self, seconds: float) -> bool:
         """Refuse new calls and wait up to ``seconds`` for those under way to be settled. Returns whether all were."""
         self._closed = True
-        left: set[asyncio.Task[Ended]] = set()
+        left: set[asyncio.Task[Paid]] = set()
         if self._tasks:
             _, left = await asyncio.wait(set(self._tasks), timeout=seconds)
         for task in left:
             task.cancel()  # the hold then counts in full
-        self.threads.close(0.0)
+        self.close_threads(0.0)
         return not left
 
-    async def ask(
-        self, request: Request, name: str, may_spend: Callable[[], bool], *, after: Iterable[str] = ()
-    ) -> Ended | None:
-        """What a source answers, asked again where that may help; None: nothing, and the request knows why.
+    def close_threads(self, seconds: float) -> None:
+        """End the threads; for an engine that was never used on a loop, or whose calls have ended."""
+        self._closed = True
+        for threads in (self._local, self._remote):
+            threads.close(seconds)
 
-        ``may_spend`` says, just before money is held, whether that is still wise. What is bought is of use only with a
-        call of one of those ``after`` it: money for the cheapest of them is held along.
-        ``LedgerError`` where the ledger cannot be used: nothing may be spent then.
-        """
-        source, others = self.sources[name], tuple(self.sources[other] for other in after)
-        tries = min(self._attempts, source.retries + 1)
-        call_key = idempotency_key(request.id, name, FIRST)  # the same for every attempt
-        for number in range(1, tries + 1):
-            attempt = _Attempt(request, source, call_key, may_spend, number == tries, others)
-            ended = await self._made(attempt)
-            if ended is None or ended.error is None:
-                return ended
-            request.note(name, ended.error)
-            seconds = pause(number - 1, ended.error.retry_after, self._random)
-            hopeless = not isinstance(ended.error, CallRefusedError | CallLostError)
-            if attempt.last or hopeless or request.left - seconds < FOR_RETRIES * request.seconds:
-                self._gave_up(attempt, ended.error)
-                return None
-            await asyncio.sleep(seconds)
-        return None
+    def at_latest_pace(self, name: str, queries: int) -> Fraction:
+        """The least to reserve for a call of a source that is paid by the second; 0 for others."""
+        source, pace = self.sources[name], self._seconds_a_query.get(name)
+        if not source.timed or pace is None:
+            return Fraction(0)
+        amount: Fraction = source.member.cost.of(LATEST_RESERVE * pace * queries)
+        return amount
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise OccamError(CLOSED)
+    def seconds_a_query(self, name: str) -> float | None:
+        """How long a source took for each query of late; None before its first answer."""
+        return self._seconds_a_query.get(name)
 
-    def _gave_up(self, attempt: _Attempt, error: CallError) -> None:
-        """No other try: a source is left alone as long as it asked for, and to be turned away counts now."""
-        if error.retry_after is not None:
-            self._breakers.rest(attempt.source.name, error.retry_after)
-        if isinstance(error, CallRefusedError) and not attempt.last:
-            self._breakers.failed(attempt.source.name, attempt.began)
+    def report(self, call: PaidCall, outcome: Outcome, *, again: bool) -> None:
+        """Tell the breaker what a request says of its source; ``again`` says that it will be made again."""
+        name, began = call.source.name, call.began
+        if name in self.breakers.suspended:
+            return
+        # A query that was declined free of charge says nothing of others; a paid reply without an answer does.
+        declined = outcome.error is None and outcome.unanswered.size and not outcome.charged
+        if outcome.answered.size:
+            self.breakers.succeeded(name, began)
+        elif again or declined:
+            self.breakers.left(name, began)
+        else:
+            self.breakers.failed(name, began)
 
-    async def _made(self, attempt: _Attempt) -> Ended | None:
-        """One call; None where none was made, or it was given up."""
-        self._check_open()
-        request, name = attempt.request, attempt.source.name
-        try:
-            slot = await self._limits[name].acquire(FOR_A_SLOT * request.left)
-        except OverloadedError as error:
-            request.note(name, error)
-            request.overloaded.append(error)
-            return None
-        try:
-            self._check_open()
-        except OccamError:
-            slot.release(called=False)
-            raise
-        # In a task of its own, so that a call that has begun is settled even if its client goes away.
-        task = asyncio.get_running_loop().create_task(self._paid(attempt, slot, FOR_THE_LEDGER * request.left))
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return await self._waited_for(attempt, task, FOR_A_CALL * request.left)
-
-    def _forget(self, task: asyncio.Task[Ended]) -> None:
+    def _forget(self, task: asyncio.Task[Paid]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved, since no caller may be left
 
-    async def _waited_for(self, attempt: _Attempt, task: asyncio.Task[Ended], seconds: float) -> Ended | None:
-        request, name = attempt.request, attempt.source.name
+    async def _make(self, call: SomeCall, slot: Slot, account: Account[SomeCall]) -> Paid:
+        name = call.source.name
         try:
-            done, _ = await asyncio.wait({task}, timeout=seconds)
-            if not done:
-                request.note(name, f"no answer within {seconds:.3g} s")
-                self._abandon(attempt)
-                return None
-            ended = task.result()
-        except BudgetExceededError as error:
-            request.too_expensive = error
-            return None
-        except (InvalidInputError, UnavailableError) as error:
-            request.note(name, error)
-            return None
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise OccamError(CLOSED) from None
-            if not task.done():
-                self._abandon(attempt, slow=False)
-            raise
-        request.calls.append(ended.call)
-        return ended
-
-    def _abandon(self, attempt: _Attempt, *, slow: bool = True) -> None:
-        """Stop waiting for a call: it is settled when it ends, and not made if it was not yet."""
-        attempt.abandoned = True
-        if attempt.called is None:
-            return
-        if slow:
-            self._breakers.failed(attempt.source.name, attempt.began)
-        seconds = time.monotonic() - attempt.called
-        said = "it was not waited for any longer."
-        attempt.request.calls.append(Call(attempt.source.name, "abandoned", attempt.held, seconds, said))
-
-    async def _paid(self, attempt: _Attempt, slot: Slot, seconds: float) -> Ended:
-        """The call, made and settled.
-
-        ``UnavailableError`` where the source rests, ``BudgetExceededError`` where its worst case does not fit,
-        ``LedgerError`` where nothing may be spent: in all of them no call was made.
-        """
-        name = attempt.source.name
-        try:
-            began = self._breakers.enter(name, self._askable())
+            began = self.breakers.enter(name, self._alternatives())
             if began is None:
                 raise UnavailableError(f"{name!r} failed too often of late, and rests for a while")
-            attempt.began = began
+            call.began = began
             try:
-                hold = await self._hold(attempt, seconds)
-                if attempt.abandoned:
-                    # The ledger took so long that the client has given up: do not buy an answer that nobody wants.
-                    await self._account.settle_eventually(hold, Decimal(0))
-                    raise UnavailableError(f"{name!r} was not called: the ledger answered too late")
-            except BaseException:
-                self._breakers.left(name, began)
-                raise
-            attempt.called = time.monotonic()
-            try:
-                outcome = await self._outcome(attempt)
-            except BaseException:  # the loop ends: what was charged is unknown, and the hold counts in full
-                self._breakers.left(name, began)
+                await self._prepared(call, account)
+                call.called = time.monotonic()
+                paid = await self._outcomes(call)
+            except BaseException:  # also when the loop ends: what was charged is unknown, and the hold counts in full
+                self.breakers.left(name, began)
                 raise
         finally:
-            slot.release(called=attempt.called is not None)
-        self._report(attempt, outcome)
-        return await self._settled(attempt, outcome, hold)
+            slot.release(called=call.called is not None)
+        self._check_bill(call, paid)
+        await account.record(call, paid)
+        paid.problem = await account.settle(call, paid)
+        return paid
 
-    async def _hold(self, attempt: _Attempt, seconds: float) -> Hold:
-        request, source = attempt.request, attempt.source
-        attempt.stated = _stated(source, request.queries)
-        amount = self._usual_most(source) if attempt.stated is None else attempt.stated
-        if not attempt.may_spend():
-            # What is there is kept for the queries that are still expected.
-            raise BudgetExceededError(amount_of(rounded_up(amount)), 0)
-        timeout = getattr(source.member, "timeout", None)
-        # Some libraries have time-outs of several parts: then the request's own time must do.
-        lease = self._lease_seconds + LEASE_TIMES * (timeout if isinstance(timeout, int | float) else 0.0)
-        along = self._cheapest(attempt.after, request.queries)
-        attempt.held = amount_of(rounded_up(amount))
-        return await self._account.ahold(
-            amount + along, key=request.next_key(), seconds=seconds, client=request.client, lease_seconds=lease
-        )
+    async def _prepared(self, call: SomeCall, account: Account[SomeCall]) -> None:
+        """Money is held and the call is written down."""
+        await account.hold_for(call)
+        try:
+            self._check_wanted(call)
+            await account.begin(call)
+            self._check_wanted(call)
+        except BaseException:
+            await account.cancel(call)
+            raise
 
-    def _cheapest(self, sources: Iterable[Source], queries: Any) -> Fraction:
-        amounts = []
-        for source in sources:
-            with suppress(InvalidInputError, UnavailableError):  # one that cannot be asked has no say
-                stated = _stated(source, queries)
-                amounts.append(self._usual_most(source) if stated is None else stated)
-        return min(amounts, default=Fraction(0))
+    def _check_wanted(self, call: PaidCall) -> None:
+        if call.abandoned:  # reserving took so long that nobody waits any longer: do not buy what nobody wants
+            raise UnavailableError(f"{call.source.name!r} was not called: the ledger answered too late")
 
-    def _usual_most(self, source: Source) -> Fraction:
-        """What is held for a call whose cost only time will tell."""
-        usual = TIMED_RESERVE * exact(self._expected_cost(source.name))
-        return max(usual, LATEST_RESERVE * self._latest_cost.get(source.name, Fraction(0)))
-
-    async def _outcome(self, attempt: _Attempt) -> Outcome:
-        source, queries = attempt.source, attempt.request.queries
+    async def _outcomes(self, call: PaidCall) -> Paid:
+        source = call.source
+        threads = self._remote if source.remote else self._local
         if source.timed and not source.remote and source.name not in self._warm:
-            # Loading and compiling are no part of what a call takes: one that is not counted goes before.
+            # Loading and compiling are no part of what a call takes: one that is not counted goes before. Not where
+            # somebody else bills the seconds: every call is then held and settled.
             self._warm.add(source.name)
-            await source.acall(queries, FIRST, threads=self.threads)
-        outcome = await source.acall(queries, FIRST, attempt.call_key, threads=self.threads)
-        if source.timed and outcome.charged is not None:
-            self._latest_cost[source.name] = outcome.charged
-        return outcome
+            await source.acall(call.queries, call.batches[0][:WARM_UP], threads=threads)
+        paid = Paid()
+        for rows, key, worst in zip(call.batches, call.keys, call.worst, strict=True):
+            outcome = await source.acall(call.queries, rows, key, threads=threads)
+            if outcome.charged is None:  # nobody knows what was charged: the worst case counts
+                outcome = replace(outcome, charged=min(worst, call.most))
+            else:
+                self._learn(outcome)
+            paid.outcomes.append(outcome)
+            paid.charged += outcome.charged or 0
+            if isinstance(outcome.error, UnavailableError):
+                break  # the other requests would fail too, at a cost
+        return paid
 
-    def _report(self, attempt: _Attempt, outcome: Outcome) -> None:
-        """What the call says of its source; one that was given up has been reported as failed."""
-        name, began = attempt.source.name, attempt.began
-        most, charged = attempt.stated, outcome.charged
-        if most is not None and charged is not None and charged > most:
-            said = f"{name!r} charged {float(charged):.6g} for a call that costs {float(most):.6g} at most"
-            self._breakers.suspend(name, said)
+    def _learn(self, outcome: Outcome) -> None:
+        # Seconds are paid for whatever came of them.
+        if outcome.error is None or self.sources[outcome.source].timed:
+            latest = outcome.seconds / max(1, outcome.rows.size)
+            before = self._seconds_a_query.get(outcome.source, latest)
+            self._seconds_a_query[outcome.source] = 0.5 * (before + latest)
+
+    def _check_bill(self, call: PaidCall, paid: Paid) -> None:
+        """Suspend a source that charges more than it says that a call can cost."""
+        if not call.stated:
             return
-        turned_away = isinstance(outcome.error, CallRefusedError) and not attempt.last
-        # A query that was declined free of charge says nothing of others; a paid reply without an answer does.
-        declined = outcome.error is None and outcome.unanswered.size and not outcome.charged
-        if attempt.abandoned:
-            return
-        if outcome.answered.size:
-            self._breakers.succeeded(name, began)
-        elif turned_away or declined:
-            self._breakers.left(name, began)
-        else:
-            self._breakers.failed(name, began)
-
-    async def _settled(self, attempt: _Attempt, outcome: Outcome, hold: Hold) -> Ended:
-        # An answer that came is not lost for the ledger's sake.
-        cost = attempt.held if outcome.charged is None else amount_of(rounded_up(outcome.charged))
-        problem = await self._account.settle_eventually(hold, cost)
-        if problem is not None:
-            problem = f"the ledger was not told yet, so {hold.amount} stays held until it is: {problem}"
-            LOG.warning("call of %s under %s: %s", outcome.source, hold.key, problem)
-        return _ended(outcome, cost, problem)
-
-
-def _stated(source: Source, queries: Any) -> Fraction | None:
-    most = source.most(queries)
-    return None if most is None else most[0]
-
-
-def _ended(outcome: Outcome, cost: Decimal, problem: str | None) -> Ended:
-    error = outcome.error
-    if error is None and outcome.failures:
-        error = CallError(next(iter(outcome.failures.values())))
-    if error is None:
-        tables = (outcome.probabilities, outcome.features)
-        call = Call(outcome.source, "answered", cost, outcome.seconds, problem)
-        return Ended(call, *(None if table is None else table[0] for table in tables))
-    said = kept_words(error) if problem is None else f"{kept_words(error)} Moreover, {problem}"
-    return Ended(Call(outcome.source, _word(error), cost, outcome.seconds, said), error=error)
-
-
-def kept_words(error: BaseException) -> str:
-    """What is kept of an error: of one that is not ours the kind alone, as its words may hold a secret."""
-    cause = error.__cause__ or error
-    return str(error) if isinstance(cause, OccamError) else f"It raised {type(cause).__name__}."
-
-
-def _word(error: CallError) -> Word:
-    words: tuple[tuple[type[CallError], Word], ...] = (
-        (CallRefusedError, "refused"),
-        (CallLostError, "lost"),
-        (UnavailableError, "unavailable"),
-    )
-    return next((word for kind, word in words if isinstance(error, kind)), "useless")
-
-
-def summed(calls: Iterable[Call]) -> Decimal:
-    """What calls cost together, to the last digit whatever the caller's decimal context."""
-    return amount_of(sum(rounded_up(call.cost) for call in calls))
+        for outcome, most in zip(paid.outcomes, call.worst, strict=False):
+            if outcome.charged is not None and outcome.charged > most:
+                charged = f"charged {float(outcome.charged):.6g} for a call that costs {float(most):.6g} at most"
+                self.breakers.suspend(outcome.source, f"{outcome.source!r} {charged}")

@@ -6,28 +6,32 @@ way count as spent at their worst case, since nobody knows whether they were cha
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import IntArray
 from occamroute.calls.sources import Outcome
+from occamroute.calls.threads import DaemonThreads
 from occamroute.errors import CallError, JournalError
 from occamroute.ledger import Hold
 
-__all__ = ["Journal", "Sent", "waited_for"]
+__all__ = ["Begun", "Finished", "Journal", "JournalQueue", "waited_for"]
 
 FORMAT = 1
 SCHEMA = """
@@ -58,7 +62,12 @@ BUSY = "another process is writing it"
 PATIENCE, GLANCE = 3600.0, 0.2
 DAMAGED = "it is no journal of occamroute, or it is damaged"
 
-Sent = tuple[int, str, IntArray, Fraction]
+# A call that is about to be made: its number, source and queries, and the most that it can cost.
+Begun = tuple[int, str, IntArray, Fraction]
+# A call that has ended: its number, what it was charged in all, and what it came to.
+Finished = tuple[int, Fraction, list[Outcome]]
+# Holds of calls that have ended, by their keys, with what was charged: what a ledger must still be told.
+Owed = Mapping[str, tuple[Hold, Fraction]]
 
 
 class Journal:
@@ -79,6 +88,7 @@ class Journal:
         if run is not None:
             about = {**about, "run": run}
         self._base: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
         self._mine, self._waited_for = False, run is not None
         if self._path is None:
             return
@@ -87,7 +97,8 @@ class Journal:
         if self._path.is_dir():
             raise JournalError(self._path, "it was begun with an executor: go on with one, or name another")
         try:
-            self._base = sqlite3.connect(self._path, timeout=0.5, isolation_level=None)
+            # Calls are written down on a thread of their own; the lock keeps these writes apart from others.
+            self._base = sqlite3.connect(self._path, timeout=0.5, isolation_level=None, check_same_thread=False)
             # One process owns the file: a second one would pay for the same queries.
             self._base.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             self._begin(about)
@@ -142,28 +153,20 @@ class Journal:
         self._calls += 1
         return self._calls
 
-    def sent(self, calls: Iterable[Sent]) -> None:
-        """Write down calls that are about to be made, with the most that each can cost."""
-        if self._base is None:
-            return
-        rows = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in calls]
-        with self._transaction() as base:
-            base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", rows)
-
-    def ended(
-        self,
-        calls: Iterable[tuple[int, Fraction, list[Outcome]]],
-        outstanding: Mapping[str, tuple[Hold, Fraction]] = MappingProxyType({}),
+    def write(
+        self, begun: Iterable[Begun] = (), finished: Iterable[Finished] = (), owed: Owed = MappingProxyType({})
     ) -> None:
-        """Write down what calls came to, what they were charged in all, and what a ledger must still be told."""
+        """Write down calls that are about to be made, calls that have ended, and what a ledger must be told."""
         if self._base is None:
             return
+        sent = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in begun]
         with self._transaction() as base:
+            base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", sent)
             base.executemany(
                 "INSERT OR REPLACE INTO settlements VALUES (?, ?, ?)",
-                [(key, str(hold.amount), str(charged)) for key, (hold, charged) in outstanding.items()],
+                [(key, str(hold.amount), str(charged)) for key, (hold, charged) in owed.items()],
             )
-            for call, charged, outcomes in calls:
+            for call, charged, outcomes in finished:
                 base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
                 base.executemany(
                     f"INSERT INTO outcomes (call, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})",  # noqa: S608
@@ -194,16 +197,17 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All of it is on the disk in the end, or nothing."""
-        base = self._open
-        try:
-            base.execute("BEGIN IMMEDIATE")
-            yield base
-            base.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise JournalError(self._path, f"it cannot be written: {error}") from None
-        finally:
-            if base.in_transaction:  # also when Ctrl-C came in between
-                base.rollback()
+        with self._lock:
+            base = self._open
+            try:
+                base.execute("BEGIN IMMEDIATE")
+                yield base
+                base.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise JournalError(self._path, f"it cannot be written: {error}") from None
+            finally:
+                if base.in_transaction:  # also when Ctrl-C came in between
+                    base.rollback()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -243,7 +247,7 @@ class Journal:
                 error=None if error is None else CallError(error),
             )
 
-    def unended(self) -> list[Sent]:
+    def unended(self) -> list[Begun]:
         """Calls that were written down and have no end: whoever was to make them died."""
         if self._base is None:
             return []
@@ -279,12 +283,62 @@ class Journal:
         if self._base is None:
             return
         unused = False
-        with suppress(sqlite3.Error):
-            unused = self._mine and not self._waited_for and self._base.execute(UNUSED).fetchone() == (1,)
-        self._base.close()
-        self._base = None
+        with self._lock:
+            with suppress(sqlite3.Error):
+                unused = self._mine and not self._waited_for and self._base.execute(UNUSED).fetchone() == (1,)
+            self._base.close()
+            self._base = None
         if unused and self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+class JournalQueue:
+    """Writes of concurrent calls on a thread of their own, those that wait together in one transaction."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._threads = DaemonThreads(1, name="occamroute-journal")
+        self._waiting: list[tuple[_Entry, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def add(
+        self, *, begun: Begun | None = None, finished: Finished | None = None, owed: Owed = MappingProxyType({})
+    ) -> None:
+        """Write something down; it is on the disk when this returns."""
+        if not self._journal.durable:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((_Entry(begun, finished, owed), done))
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+        await done
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            entries = [entry for entry, _ in batch]
+            begun = [entry.begun for entry in entries if entry.begun is not None]
+            finished = [entry.finished for entry in entries if entry.finished is not None]
+            owed = {key: value for entry in entries for key, value in entry.owed.items()}
+            problem: Exception | None = None
+            try:
+                await self._threads.run(partial(self._journal.write, begun, finished, owed))
+            except Exception as error:  # noqa: BLE001  # each of those who wait gets it
+                problem = error
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(problem) if problem is not None else done.set_result(None)
+        self._writer = None
+
+    def close(self) -> None:
+        """End the thread once it has written what waits."""
+        self._threads.close(PATIENCE)
+
+
+class _Entry(NamedTuple):
+    begun: Begun | None
+    finished: Finished | None
+    owed: Owed
 
 
 def waited_for(path: str | os.PathLike[str], about: Mapping[str, str], run: str) -> Journal:

@@ -45,7 +45,10 @@ class LedgerQueue:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._place = getattr(ledger, "place", type(ledger).__name__)
+        # Ledgers of other packages have neither, or something else by these names.
+        place, in_flight = getattr(ledger, "place", None), getattr(ledger, "in_flight", None)
+        self._place = place if isinstance(place, str) else type(ledger).__name__
+        self._in_flight = in_flight if isinstance(in_flight, int) else 1
         self._items: deque[_Item] = deque()
         self._something = threading.Condition()
         self._threads: set[threading.Thread] = set()
@@ -76,7 +79,7 @@ class LedgerQueue:
         """Wake or start a thread; the lock is held."""
         if self._process != os.getpid():  # a forked child has no copy of them
             self._threads, self._idle, self._process = set(), 0, os.getpid()
-        if not self._idle and len(self._threads) < max(1, getattr(self.ledger, "in_flight", 1)):
+        if not self._idle and len(self._threads) < max(1, self._in_flight):
             self._closed = self._closed and bool(self._threads)
             thread = threading.Thread(target=self._run, name="occamroute-ledger", daemon=True)
             self._threads.add(thread)

@@ -51,6 +51,26 @@ class ConcurrencyLimit:
         self._waiting: deque[_Waiter] = deque()
         self._taken: set[Slot] = set()
 
+    def take(self) -> Slot | None:
+        """A slot if one is free now; None if not, or if the rate allows no call yet."""
+        now = time.monotonic()
+        if not self._free or self._waiting or now < self._next:
+            return None
+        self._free -= 1
+        self._next = max(now, self._next) + self._pause
+        slot = Slot(self, now)
+        self._taken.add(slot)
+        return slot
+
+    def rest(self, seconds: float) -> None:
+        """Let no call begin for this many seconds."""
+        self._next = max(self._next, time.monotonic() + seconds)
+
+    @property
+    def opens_at(self) -> float:
+        """The moment (``time.monotonic``) from which on the rate allows a call."""
+        return self._next
+
     async def acquire(self, seconds: float) -> Slot:
         """Wait up to ``seconds`` for a slot; ``OverloadedError`` if there will be none in time."""
         now = time.monotonic()
@@ -93,7 +113,7 @@ class ConcurrencyLimit:
             # If even the latest call has been running for longer than usual, calls take at least that long now.
             latest = max((one.since for one in self._taken), default=now)
             slot = (before - self._free + 1) * max(self._seconds, now - latest) / self._slots
-        return max(slot, self._next - now + before * self._pause if self._pause else 0.0)
+        return max(slot, self._next - now + before * self._pause)
 
     async def _turn(self, deadline: float) -> None:
         waiter = _Waiter(asyncio.get_running_loop().create_future(), deadline)
@@ -125,9 +145,9 @@ class ConcurrencyLimit:
 
     async def _begin(self, deadline: float) -> None:
         """Wait until the rate allows a call."""
-        if not self._pause:
-            return
         now = time.monotonic()
+        if not self._pause and now >= self._next:
+            return
         pause = max(0.0, self._next - now)
         if now + pause > deadline:
             self._give_up_slot()

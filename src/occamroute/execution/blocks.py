@@ -220,7 +220,7 @@ def extract_block(errand: Errand, asked: Asked) -> Extracted:
             columns = {"id": np.array(shop.ids), f"features:{asked.extractor}": table}
             write(Parts("features", columns, {}), asked.out)
         features = table if asked.out is None else table[:0]
-        return Extracted(features, str(shop.buyer.purse.spent), str(_still_needed(shop, looked)))
+        return Extracted(features, str(shop.buyer.budget.spent), str(_still_needed(shop, looked)))
     finally:
         shop.buyer.close()
 

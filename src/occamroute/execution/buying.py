@@ -97,7 +97,7 @@ def buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run:
     if not looked.there.all():
         level = plan.problem.value.mean(axis=0) if profile is None else profile.accuracy
         value[~looked.there] = level
-    free = np.column_stack([shop.buyer.shelf[name].there & (name == looked.extractor) for name in names])
+    free = np.column_stack([shop.buyer.store[name].there & (name == looked.extractor) for name in names])
     rounds = Rounds(
         buyer=shop.buyer, tariff=shop.tariff, value=value, choice=choice, free=free, budget=shop.budget,
         margin=_margin(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,

@@ -22,22 +22,22 @@ def make_run(
     *, budget: Fraction, made_from: dict[str, Any],
 ) -> Run:  # fmt: skip
     """What was bought, as a run."""
-    shelf, queries = rounds.buyer.shelf, len(ids)
+    store, queries = rounds.buyer.store, len(ids)
     probabilities = np.full((queries, len(pool.classes)), np.nan)
-    cost = np.zeros(queries) if extractor is None else np.where(shelf[extractor].there, shelf[extractor].costs, 0.0)
+    cost = np.zeros(queries) if extractor is None else np.where(store[extractor].there, store[extractor].costs, 0.0)
     again = rounds.answered_by != plan.choice
     reason = np.where(again, "planned again", "planned").astype(object)
     for column, name in enumerate(plan.names):
         rows = np.flatnonzero(rounds.answered_by == column)
         if not rows.size:
             continue
-        probabilities[rows] = shelf[name].answers[rows]
+        probabilities[rows] = store[name].answers[rows]
         share = float(plan.weights[column])
         if name != extractor:
-            cost[rows] += shelf[name].costs[rows]
-            if extractor is not None and share and shelf[extractor].probabilities is not None:
-                both = rows[shelf[extractor].there[rows]]
-                probabilities[both] = mixed(shelf[extractor].answers[both], shelf[name].answers[both], share)
+            cost[rows] += store[name].costs[rows]
+            if extractor is not None and share and store[extractor].probabilities is not None:
+                both = rows[store[extractor].there[rows]]
+                probabilities[both] = mixed(store[extractor].answers[both], store[name].answers[both], share)
                 reason[both] += f", combined with {extractor} ({share:g})"
         else:
             reason[rows] += ", paid with the features"
@@ -58,7 +58,7 @@ def make_run(
         failures=dict(sorted(rounds.failures.items())),
         budget=from_text(str(budget)),
         expected_accuracy=_expected(plan, rounds),
-        exact_spent=rounds.buyer.purse.spent,
+        exact_spent=rounds.buyer.budget.spent,
         made_from={
             **made_from,
             "profile": plan.made_from.get("profile"),

@@ -16,9 +16,9 @@ import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute._money import exact
+from occamroute.calls.answer_store import SourceAnswers
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.buyer import Bought, Buyer
-from occamroute.calls.purse import Purse
-from occamroute.calls.shelf import Stock
 from occamroute.errors import BudgetTooSmallError
 from occamroute.execution.tariffs import Tariff
 from occamroute.knapsack import Problem, solve_problem
@@ -107,7 +107,7 @@ class Rounds:
     def _prefer_bought(self, rows: IntArray) -> None:
         """Take answers that an interrupted run paid for, even where something else is planned now."""
         for column, name in enumerate(self.names):
-            there = self.buyer.shelf[name].there[rows] & ~self.free[rows, column]
+            there = self.buyer.store[name].there[rows] & ~self.free[rows, column]
             self.choice[rows[there]] = column
 
     def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
@@ -119,7 +119,7 @@ class Rounds:
         before = self._open().size
         for column, name in enumerate(self.names):
             mine = rows[self.choice[rows] == column]
-            done = mine[self.buyer.shelf[name].there[mine]]
+            done = mine[self.buyer.store[name].there[mine]]
             self.answered_by[done] = column
             self._count(column, done[~self.free[done, column]])
             for row, reason in bought.failures.get(name, {}).items():
@@ -134,9 +134,9 @@ class Rounds:
 
     def _count(self, column: int, rows: IntArray) -> None:
         """Count what answers cost, and what they were expected to."""
-        stock = self.buyer.shelf[self.names[column]]
-        self.consumed += spent_on(self.tariff, self.names[column], stock, rows)
-        self._paid[column] += stock.cost_of(rows)
+        answers = self.buyer.store[self.names[column]]
+        self.consumed += spent_on(self.tariff, self.names[column], answers, rows)
+        self._paid[column] += answers.cost_of(rows)
         self._planned[column] += float(self._expected(rows)[:, column].sum())
 
     def _bar(self, row: int, column: int, reason: str) -> None:
@@ -161,7 +161,7 @@ class Rounds:
     @property
     def left_in_all(self) -> Fraction:
         """The budget without what answers cost and what calls without an answer cost."""
-        return self.budget - self.consumed - (self.buyer.purse.spent - self.buyer.shelf.useful)
+        return self.budget - self.consumed - (self.buyer.budget.spent - self.buyer.store.useful)
 
     @property
     def left(self) -> Fraction:
@@ -228,28 +228,28 @@ class Rounds:
         """Keep for every open query what its cheapest answer can cost, or what it is expected to, if that fits."""
         if self.caution >= CHEAPEST:
             # All take their cheapest now: to keep money for one would only keep it from another.
-            self.buyer.purse.keep(None, self.tariff.units.size)
+            self.buyer.budget.keep(None, self.tariff.units.size)
             return
-        stocks = [self.buyer.shelf[name].there for name in self.names]
-        there = np.column_stack(stocks)[rows, self.choice[rows]]  # bought by a run that was interrupted
+        bought = [self.buyer.store[name].there for name in self.names]
+        there = np.column_stack(bought)[rows, self.choice[rows]]  # bought by a run that was interrupted
         tables: list[FloatArray] = []
         for costs in (self._expected(rows, worst=True), self._expected(rows) * self._factors):
             cheapest = np.where(self.barred[rows], np.inf, costs).min(axis=1)
             floors = np.zeros(self.value.shape[0])
             floors[rows] = np.where(there | ~np.isfinite(cheapest), 0.0, cheapest)
             tables.append(floors)
-        keep_floors(self.buyer.purse, self.tariff, tables)
+        keep_floors(self.buyer.budget, self.tariff, tables)
 
     def _give_up(self, rows: IntArray) -> None:
         """Nothing more can be bought: say why."""
-        left = float(max(Fraction(0), self.budget - self.buyer.purse.spent))
+        left = float(max(Fraction(0), self.budget - self.buyer.budget.spent))
         reason = f"the budget is used up: {left:.6g} is left, and no answer is sure to cost less"
         for row in rows.tolist():
             before = self._refused.get(row)
             self.failures[row] = reason if before is None else f"{before}; {reason}"
 
 
-def keep_floors(purse: Purse, tariff: Tariff, tables: Sequence[FloatArray]) -> None:
+def keep_floors(budget: BatchBudget, tariff: Tariff, tables: Sequence[FloatArray]) -> None:
     """Keep for every query the first of these amounts (n,) that can be kept for all, or nothing.
 
     The first table are worst cases. Beside others there must be room for one call's worst case, or none could begin.
@@ -258,15 +258,15 @@ def keep_floors(purse: Purse, tariff: Tariff, tables: Sequence[FloatArray]) -> N
     for floors in tables:
         whole = np.ceil(floors / float(unit) * (1.0 - 1e-12)).astype(np.int64)
         room = exact(float((tables[0] - floors).max()))
-        if purse.left is None or int(whole.sum()) * unit + room <= purse.left:
-            purse.keep(whole, unit)
+        if budget.left is None or int(whole.sum()) * unit + room <= budget.left:
+            budget.keep(whole, unit)
             return
-    purse.keep(None, unit)
+    budget.keep(None, unit)
 
 
-def spent_on(tariff: Tariff, name: str, stock: Stock, rows: IntArray) -> Fraction:
+def spent_on(tariff: Tariff, name: str, bought: SourceAnswers, rows: IntArray) -> Fraction:
     """What a source was paid for these queries; exactly, where it was paid what it asks."""
     fixed = tariff.sources[name].fixed
-    if fixed is not None and bool((stock.costs[rows] == float(fixed)).all()):
+    if fixed is not None and bool((bought.costs[rows] == float(fixed)).all()):
         return fixed * rows.size
-    return exact(stock.cost_of(rows))
+    return exact(bought.cost_of(rows))

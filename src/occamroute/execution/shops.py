@@ -11,9 +11,9 @@ import numpy as np
 
 from occamroute._arrays import BoolArray, FloatArray, feature_matrix
 from occamroute._money import rounded_up
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.buyer import Buyer
 from occamroute.calls.journal import Journal, waited_for
-from occamroute.calls.purse import Purse
 from occamroute.calls.sources import Outcome, Source, sources_of
 from occamroute.calls.terms import content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError
@@ -64,12 +64,12 @@ class Shop:
             np.broadcast_to(costs[..., :answers].min(axis=-1), len(self.ids))
             for costs in (self.tariff.worst, self.tariff.expected)
         ]
-        keep_floors(self.buyer.purse, self.tariff, tables)
+        keep_floors(self.buyer.budget, self.tariff, tables)
         self.wanted += len(self.ids)
         bought = self.buyer.buy({name: np.arange(len(self.ids))})
-        stock = self.buyer.shelf[name]
-        table = np.where(stock.there[:, None], stock.extracted.astype(np.float32), np.float32(0))
-        return table, stock.there.copy(), bought.failures.get(name, {})
+        given = self.buyer.store[name]
+        table = np.where(given.there[:, None], given.extracted.astype(np.float32), np.float32(0))
+        return table, given.there.copy(), bought.failures.get(name, {})
 
 
 @dataclass
@@ -106,9 +106,9 @@ def open_shop(
         written = Journal(journal, {**about, **facts, "budget": str(rounded_up(budget))})
     else:  # what the run is about, and its budget, is written down once for all its parts
         written = waited_for(journal, facts, together.run)
-    purse = Purse(budget, ledger=ledger, run=written.run)
+    account = BatchBudget(budget, ledger=ledger, run=written.run)
     strict = together is not None
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=tariff.reserve, strict=strict)
+    buyer = Buyer(sources, queries, budget=account, journal=written, reserve=tariff.reserve, strict=strict)
     shop = Shop(pool, names, budget, tariff, buyer, stages or (lambda stage, done, total: None), seed)
     buyer.on_progress(shop.tick)
     try:
@@ -123,7 +123,7 @@ def look(shop: Shop, looked: Looked, extractor: str) -> FloatArray:
     """The features of an extractor, bought; what came of it is noted in ``looked``."""
     table, looked.there, looked.failures = shop.extract(extractor)
     looked.extractor = extractor
-    looked.spent = spent_on(shop.tariff, extractor, shop.buyer.shelf[extractor], np.flatnonzero(looked.there))
+    looked.spent = spent_on(shop.tariff, extractor, shop.buyer.store[extractor], np.flatnonzero(looked.there))
     return table
 
 
@@ -139,4 +139,4 @@ def shelve_features(shop: Shop, extractor: str, features: Any) -> None:
         raise InvalidInputError(f"features must have {rows.size} rows, got {len(table)}.")
     sums = table.sum(axis=1)
     if table.shape[1] == len(shop.pool.classes) and table.min() >= 0.0 and np.abs(sums - 1.0).max() < 1e-3:
-        shop.buyer.shelf.put(Outcome(extractor, rows, Fraction(0), np.zeros(rows.size), 0.0, table))
+        shop.buyer.store.put(Outcome(extractor, rows, Fraction(0), np.zeros(rows.size), 0.0, table))

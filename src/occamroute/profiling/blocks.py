@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from occamroute._arrays import IntArray
+from occamroute.calls.answer_store import SourceAnswers
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.buyer import Bought, Buyer
 from occamroute.calls.call_names import lasting_name
 from occamroute.calls.journal import Journal, waited_for
-from occamroute.calls.purse import Purse
-from occamroute.calls.shelf import Stock
 from occamroute.calls.sources import Source, sources_of
 from occamroute.calls.terms import content_hash, price_list
 from occamroute.errors import InvalidInputError, JournalError
@@ -60,17 +60,17 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """What a block came to: stocks by source, and what became of the rest."""
+    """What a block came to: answers by source, and what became of the rest."""
 
-    stocks: dict[str, Stock]
+    answers: dict[str, SourceAnswers]
     bought: Bought
 
 
 def answered_in_blocks(
     pool: Pool, queries: Any, wanted: list[str], workers: Executor, *, budget: Fraction | None, journal: Any,
     ledger: Any, progress: Callable[[int], None],
-) -> tuple[dict[str, Stock], Bought]:  # fmt: skip
-    """Stocks of all queries by source, and what became of the rest; ``progress`` hears how many answers came."""
+) -> tuple[dict[str, SourceAnswers], Bought]:  # fmt: skip
+    """Answers to all queries by source, and what became of the rest; ``progress`` hears how many answers came."""
     blocks = -(-len(queries) // ROWS)
     with _beside(journal) as place:
         survey = Survey(
@@ -80,14 +80,14 @@ def answered_in_blocks(
         )  # fmt: skip
         if budget is not None:
             survey = replace(survey, caps=_caps(survey, pool, budget, blocks))
-        stocks = {name: Stock(len(queries)) for name in wanted}
+        answers = {name: SourceAnswers(len(queries)) for name in wanted}
         bought = Bought()
         for number, answered in enumerate(workers.map(_answer_block, survey, range(blocks))):
-            _add(stocks, bought, answered, number * ROWS)
-            progress(sum(stock.there.size for stock in answered.stocks.values()))
+            _add(answers, bought, answered, number * ROWS)
+            progress(sum(of_source.there.size for of_source in answered.answers.values()))
             if bought.down or bought.unaffordable:
                 break  # there will be no profile
-    return stocks, bought
+    return answers, bought
 
 
 def name_of(journal: str) -> Path:
@@ -151,25 +151,27 @@ def _answer_block(survey: Survey, number: int) -> Answered:
     sources = sources_of(pool, survey.share)
     written = _journal(survey, pool, number)
     cap = None if survey.caps is None else survey.caps[number]
-    purse = Purse(cap, ledger=survey.ledger, run=written.run)
+    account = BatchBudget(cap, ledger=survey.ledger, run=written.run)
     limited = cap is not None or survey.ledger is not None
     reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, careful=False, strict=True)
+    buyer = Buyer(
+        sources, queries, budget=account, journal=written, reserve=reserve, limited=limited, careful=False, strict=True
+    )
     try:
         if not name_of(survey.journal).exists():
             # Only somebody whom all others believe dead comes this late: the profile is made, its journals are removed.
             raise JournalError(place, "its run has ended")
         buyer.recover()
         bought = buyer.buy(dict.fromkeys(survey.wanted, np.arange(len(queries))))
-        return Answered({name: buyer.shelf[name] for name in survey.wanted}, bought)
+        return Answered({name: buyer.store[name] for name in survey.wanted}, bought)
     finally:
         buyer.close()
 
 
-def _add(stocks: dict[str, Stock], bought: Bought, answered: Answered, first: int) -> None:
+def _add(answers: dict[str, SourceAnswers], bought: Bought, answered: Answered, first: int) -> None:
     """Put what a block came to where it belongs."""
-    for name, part in answered.stocks.items():
-        stocks[name].take_in(part, first)
+    for name, part in answered.answers.items():
+        answers[name].take_in(part, first)
     for name, reasons in answered.bought.failures.items():
         bought.failures.setdefault(name, {}).update({row + first: reason for row, reason in reasons.items()})
     for there, new in ((bought.unaffordable, answered.bought.unaffordable), (bought.unasked, answered.bought.unasked)):

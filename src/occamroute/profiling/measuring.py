@@ -13,10 +13,10 @@ import numpy as np
 from occamroute._arrays import FloatArray, IntArray
 from occamroute._money import Amount, exact, money
 from occamroute._version import __version__
+from occamroute.calls.answer_store import SourceAnswers
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.buyer import Bought, Buyer
 from occamroute.calls.journal import Journal
-from occamroute.calls.purse import Purse
-from occamroute.calls.shelf import Stock
 from occamroute.calls.sources import Source, sources_of
 from occamroute.calls.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
@@ -80,31 +80,40 @@ def profile(
 
     with opened(executor) as workers:
         if workers is not None:
-            stocks, bought = answered_in_blocks(
+            answers, bought = answered_in_blocks(
                 pool, queries, wanted, workers, budget=cap, journal=journal, ledger=ledger, progress=tick
             )
         else:
             about = {"purpose": "profile", "queries": content_hash(queries), "labels": content_hash(truth)}
             refuse_blocks(journal)
             written = Journal(journal, about | {"price list": price_list(pool)})
-            stocks, bought = _answered(sources, queries, wanted, written, cap=cap, ledger=ledger, tick=tick)
-    _require_answers(bought, stocks, cap)
-    return _made(pool, sources, stocks, bought, wished, truth, names, groups)
+            answers, bought = _answered(sources, queries, wanted, written, cap=cap, ledger=ledger, tick=tick)
+    _require_answers(bought, answers, cap)
+    return _made(pool, sources, answers, bought, wished, truth, names, groups)
 
 
 def _answered(
     sources: dict[str, Source], queries: Any, wanted: list[str], written: Journal, *, cap: Fraction | None, ledger: Any,
     tick: Callable[[int], None],
-) -> tuple[dict[str, Stock], Bought]:  # fmt: skip
+) -> tuple[dict[str, SourceAnswers], Bought]:  # fmt: skip
     """All answers, bought by this process."""
-    purse = Purse(cap, ledger=ledger, run=written.run)
+    account = BatchBudget(cap, ledger=ledger, run=written.run)
     limited = cap is not None or ledger is not None
     reserve = worst_cases(sources, queries) if limited else lambda name, rows: Fraction(0)
-    buyer = Buyer(sources, queries, purse=purse, journal=written, reserve=reserve, progress=tick, careful=False)
+    buyer = Buyer(
+        sources,
+        queries,
+        budget=account,
+        journal=written,
+        reserve=reserve,
+        progress=tick,
+        limited=limited,
+        careful=False,
+    )
     try:
         buyer.recover()
         bought = buyer.buy(dict.fromkeys(wanted, np.arange(len(queries))))
-        return {name: buyer.shelf[name] for name in wanted}, bought
+        return {name: buyer.store[name] for name in wanted}, bought
     finally:
         buyer.close()
 
@@ -124,30 +133,30 @@ def _wished(pool: Pool, extractor: str | Iterable[str] | None) -> list[str] | No
     return wished or None
 
 
-def _require_answers(bought: Bought, stocks: dict[str, Stock], budget: Fraction | None) -> None:
+def _require_answers(bought: Bought, answers: dict[str, SourceAnswers], budget: Fraction | None) -> None:
     for name, reason in bought.down.items():
         raise UnavailableError(f"{name!r} gives no answers: {reason}")
     for name, rows in bought.unaffordable.items():
         cap = "what the ledger has left" if budget is None else f"the budget of {float(budget):.12g}"
         raise InvalidInputError(f"{cap} for profiling is used up: {name!r} still has {rows.size} queries to answer.")
-    for name, stock in stocks.items():
-        if not stock.there.any():
+    for name, of_source in answers.items():
+        if not of_source.there.any():
             reasons = bought.failures.get(name, {0: "no answer came"})
             raise InvalidInputError(f"{name!r} failed on every query: {next(iter(reasons.values())).rstrip('.')}.")
 
 
 def _made(
-    pool: Pool, sources: dict[str, Source], stocks: dict[str, Stock], bought: Bought, wished: list[str] | None,
+    pool: Pool, sources: dict[str, Source], answers: dict[str, SourceAnswers], bought: Bought, wished: list[str] | None,
     truth: IntArray, ids: tuple[str, ...], groups: Any,
 ) -> Profile:  # fmt: skip
-    costs = {name: _cost(sources[name], stock) for name, stock in stocks.items()}
-    kept = wished or _default_extractors(pool, stocks, costs)
-    usable = np.logical_and.reduce([stocks[name].there for name in kept])
+    costs = {name: _cost(sources[name], of_source) for name, of_source in answers.items()}
+    kept = wished or _default_extractors(pool, answers, costs)
+    usable = np.logical_and.reduce([answers[name].there for name in kept])
     if not usable.any():
         raise InvalidInputError(f"no query has the features of all of {', '.join(kept)}.")
     rows = np.flatnonzero(usable)
-    probabilities = {name: _filled(stocks[name], rows) for name in pool.names}
-    features = {name: stocks[name].extracted[rows].astype(np.float32) for name in kept}
+    probabilities = {name: _filled(answers[name], rows) for name in pool.names}
+    features = {name: answers[name].extracted[rows].astype(np.float32) for name in kept}
     by_query = any(np.ndim(costs[name]) for name in pool.names)
     table = [np.broadcast_to(costs[name], len(ids))[rows] for name in pool.names]
     several = len(kept) > 1 or kept[0] not in pool.names
@@ -156,7 +165,7 @@ def _made(
         costs=np.column_stack(table) if by_query else [float(costs[name]) for name in pool.names],
         features=features if several else features[kept[0]],
         success=np.column_stack([
-            success(probabilities[name], truth[rows]) * stocks[name].there[rows] for name in pool.names
+            success(probabilities[name], truth[rows]) * answers[name].there[rows] for name in pool.names
         ]),
         extractor=kept[0],
         extractor_cost={name: float(np.mean(costs[name])) for name in kept if name not in pool.names} or None,
@@ -167,7 +176,7 @@ def _made(
         probabilities={name: table.astype(np.float32) for name, table in probabilities.items()},
         made_from={
             "version": __version__,
-            "costs": {name: _how_measured(sources[name], stock) for name, stock in stocks.items()},
+            "costs": {name: _how_measured(sources[name], of_source) for name, of_source in answers.items()},
             "failures": {
                 name: {ids[row]: reason for row, reason in sorted(reasons.items())}
                 for name, reasons in bought.failures.items()
@@ -176,37 +185,37 @@ def _made(
     )  # fmt: skip
 
 
-def _default_extractors(pool: Pool, stocks: dict[str, Stock], costs: dict[str, Any]) -> list[str]:
+def _default_extractors(pool: Pool, answers: dict[str, SourceAnswers], costs: dict[str, Any]) -> list[str]:
     """The pool's extractors and the cheapest classifiers, without those whose failures would cost many rows."""
-    answered = {name: int(stocks[name].there.sum()) for name in pool.names}
+    answered = {name: int(answers[name].there.sum()) for name in pool.names}
     reliable = [name for name in pool.names if answered[name] >= (1.0 - MOST_LOST) * max(answered.values())]
     cheapest = sorted(reliable, key=lambda name: (float(np.mean(costs[name])), pool.names.index(name)))
-    return [*(name for name in _names(pool.extractors) if name in stocks), *cheapest[:CHEAPEST]]
+    return [*(name for name in _names(pool.extractors) if name in answers), *cheapest[:CHEAPEST]]
 
 
-def _filled(stock: Stock, rows: IntArray) -> FloatArray:
+def _filled(of_source: SourceAnswers, rows: IntArray) -> FloatArray:
     """Probabilities; a query without an answer says nothing of any class."""
-    table = stock.answers[rows]
-    return np.where(stock.there[rows, None], table, 1.0 / table.shape[1])
+    table = of_source.answers[rows]
+    return np.where(of_source.there[rows, None], table, 1.0 / table.shape[1])
 
 
-def _cost(source: Source, stock: Stock) -> Any:
+def _cost(source: Source, of_source: SourceAnswers) -> Any:
     """What one query costs: typed, measured (a median over calls), or by query (n,)."""
     if source.timed:
-        seconds = _seconds(stock)
+        seconds = _seconds(of_source)
         return float(_rounded(source.member.cost.of(1.0) * exact(float(np.median(seconds)))))
     if source.fixed is not None and not hasattr(source.member, "answer"):
         return float(source.member.cost)
-    there = stock.there
-    if np.ptp(stock.costs[there]) == 0.0:
-        return float(stock.costs[there][0])
-    return np.where(there, stock.costs, stock.costs[there].mean())
+    there = of_source.there
+    if np.ptp(of_source.costs[there]) == 0.0:
+        return float(of_source.costs[there][0])
+    return np.where(there, of_source.costs, of_source.costs[there].mean())
 
 
-def _seconds(stock: Stock) -> FloatArray:
+def _seconds(of_source: SourceAnswers) -> FloatArray:
     """Seconds a query of each call, of whole batches where there are any."""
-    sizes = np.array([size for size, _ in stock.batches])
-    seconds = np.array([seconds for _, seconds in stock.batches])
+    sizes = np.array([size for size, _ in of_source.batches])
+    seconds = np.array([seconds for _, seconds in of_source.batches])
     whole = sizes == sizes.max()
     return np.asarray(seconds[whole] / sizes[whole])
 
@@ -216,16 +225,16 @@ def _rounded(amount: Fraction) -> Decimal:
     return short.divide(Decimal(amount.numerator), Decimal(amount.denominator))
 
 
-def _how_measured(source: Source, stock: Stock) -> dict[str, Any]:
+def _how_measured(source: Source, of_source: SourceAnswers) -> dict[str, Any]:
     """How the cost of a source came about: typed, measured, or stated with every answer."""
-    seconds = _seconds(stock)
+    seconds = _seconds(of_source)
     low, median, high = np.quantile(seconds, (0.25, 0.5, 0.75))
     kind = "measured" if source.timed else "typed" if source.fixed is not None else "by query"
     return {
         "kind": kind,
         "price": str(source.member.cost),
-        "batch_size": int(max(size for size, _ in stock.batches)),
-        "calls": len(stock.batches),
+        "batch_size": int(max(size for size, _ in of_source.batches)),
+        "calls": len(of_source.batches),
         "median_seconds": float(median),
         "spread_seconds": float(high - low),
     }

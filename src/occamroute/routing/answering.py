@@ -17,7 +17,8 @@ import numpy as np
 from occamroute._arrays import FloatArray, read_only
 from occamroute._loops import background
 from occamroute.calls.breakers import Breakers
-from occamroute.calls.engine import Call, CallEngine, Request, summed
+from occamroute.calls.engine import CallEngine
+from occamroute.calls.requests import Call, Request, RequestCalls, summed
 from occamroute.calls.sources import sources_of
 from occamroute.calls.terms import content_hash
 from occamroute.calls.threads import CLOSED
@@ -96,10 +97,10 @@ class Answerer:
         self._repeats = Repeats() if repeats is None else repeats
         self._lease = LEASE + self._deadline
         self._claims = Claims(router.wallet.queue, lease_seconds=self._lease)
-        self._engine = CallEngine(
-            sources_of(pool), router.wallet, self._breakers, attempts=attempts, threads=workers,
-            expected_cost=self._mean_cost, askable=self._askable, lease_seconds=self._lease,
-        )  # fmt: skip
+        self._engine = CallEngine(sources_of(pool), self._breakers, threads=workers, alternatives=self._askable)
+        self._calls = RequestCalls(
+            self._engine, router.wallet, attempts=attempts, expected_cost=self._mean_cost, lease_seconds=self._lease
+        )
         router.add_alarms(self._suspensions)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._barring = threading.Lock()
@@ -161,7 +162,7 @@ class Answerer:
         """
         self._closed = True
         if self._loop is None or self._loop.is_closed():
-            self._engine.threads.close(seconds)
+            self._engine.close_threads(seconds)
             return
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self.aclose(seconds=seconds), self._loop).result(seconds + 1.0)
@@ -224,7 +225,7 @@ class Answerer:
         # Features without money for an answer are no use; only the ledger counts to the last digit.
         wallet, least = self._router.wallet, float(min(snapshot.totals)) * (1.0 - CLOSE)
         after = () if extractor in self._pool.names else set(self._askable()) - self._router.barred
-        ended = await self._engine.ask(request, extractor, lambda: wallet.standing().available >= least, after=after)
+        ended = await self._calls.ask(request, extractor, lambda: wallet.standing().available >= least, after=after)
         self._bar()
         found = None if ended is None else ended.probabilities if ended.features is None else ended.features
         if ended is None or found is None:
@@ -312,7 +313,7 @@ class Answerer:
             return seen.own
         if decision.name not in self._engine.sources or not request.left:
             return None
-        ended = await self._engine.ask(request, decision.name, lambda: self._router.wallet.may_spend(decision))
+        ended = await self._calls.ask(request, decision.name, lambda: self._router.wallet.may_spend(decision))
         self._bar()
         return None if ended is None else ended.probabilities
 

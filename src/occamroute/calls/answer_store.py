@@ -1,4 +1,4 @@
-"""Shelf: the answers and features that were bought, by source and query."""
+"""The answers and features that were bought, by source and query."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from occamroute._arrays import BoolArray, FloatArray, IntArray
 from occamroute._money import exact
 from occamroute.calls.sources import Outcome
 
-__all__ = ["Shelf", "Stock"]
+__all__ = ["AnswerStore", "SourceAnswers"]
 
 
 @dataclass
-class Stock:
+class SourceAnswers:
     """What one source gave: ``there`` (n,) says for which queries; ``failures`` why not, by query number."""
 
     rows: int
@@ -58,7 +58,7 @@ class Stock:
             held[rows] = table[chosen]
         self.there[rows] = True
 
-    def take_in(self, part: Stock, first: int) -> None:
+    def take_in(self, part: SourceAnswers, first: int) -> None:
         """Take in what is there for queries from ``first`` on."""
         rows = slice(first, first + part.rows)
         self.there[rows], self.costs[rows] = part.there, part.costs
@@ -86,20 +86,20 @@ class Stock:
         return self.answers if self.features is None else self.features
 
 
-class Shelf:
-    """The stocks of all sources."""
+class AnswerStore:
+    """The answers of all sources."""
 
     def __init__(self, names: list[str], rows: int) -> None:
-        self.stocks = {name: Stock(rows) for name in names}
-        # What the answers on it were charged.
+        self.by_source = {name: SourceAnswers(rows) for name in names}
+        # What its answers were charged.
         self.useful = Fraction(0)
 
-    def __getitem__(self, name: str) -> Stock:
-        return self.stocks[name]
+    def __getitem__(self, name: str) -> SourceAnswers:
+        return self.by_source[name]
 
     def put(self, outcome: Outcome) -> None:
         """Take in what a call gave."""
-        self.stocks[outcome.source].put(outcome)
+        self.by_source[outcome.source].put(outcome)
         if outcome.error is None and not outcome.failures:
             self.useful += outcome.charged or 0
         elif outcome.error is None:
@@ -108,6 +108,6 @@ class Shelf:
 
     def missing(self, name: str, rows: IntArray) -> IntArray:
         """Those of the queries for which this source has given neither an answer nor a final failure."""
-        stock = self.stocks[name]
-        left = rows[~stock.there[rows]]
-        return left if not stock.failures else left[[int(row) not in stock.failures for row in left]]
+        answers = self.by_source[name]
+        left = rows[~answers.there[rows]]
+        return left if not answers.failures else left[[int(row) not in answers.failures for row in left]]

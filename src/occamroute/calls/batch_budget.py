@@ -1,0 +1,158 @@
+"""The budget of one batch, counted exactly: the most that a call can cost is held before it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from occamroute._arrays import IntArray
+from occamroute._money import rounded_up
+from occamroute.calls.ledger_queue import LedgerQueue
+from occamroute.errors import LedgerError, UnknownNameError
+from occamroute.ledger import Hold, Ledger
+from occamroute.ledger.base import Release, Reserve, Settle
+
+__all__ = ["BatchBudget"]
+
+# A call has ended, one way or the other, long before a ledger gives up on its hold.
+LEASE_SECONDS = 3600.0
+# Seconds that the ledger may take for a hold; each of its operations has a shorter time-out of its own.
+PATIENCE = 60.0
+
+
+@dataclass
+class BatchBudget:
+    """A cap (None: none), what was spent, what is held for calls under way, and what is kept for other queries.
+
+    ``spent + held + kept`` never exceeds the cap by a new hold. ``floors`` (n,), in whole units of ``unit``, is what
+    each query that is still open must keep for its cheapest answer, so that no expensive call takes the last query's
+    money. An outside ``ledger`` must agree to every hold too. ``outstanding`` are the ledger's holds of calls that have
+    ended, by their keys, with what was charged: they are settled only after the journal was written.
+    """
+
+    cap: Fraction | None
+    spent: Fraction = Fraction(0)
+    held: Fraction = Fraction(0)
+    kept: Fraction = Fraction(0)
+    floors: IntArray | None = None
+    unit: Fraction = Fraction(1)
+    ledger: Ledger | None = None
+    run: str = ""
+    outstanding: dict[str, tuple[Hold, Fraction]] = field(default_factory=dict)
+    # Those of them that the ledger could not be told yet.
+    failing: set[str] = field(default_factory=set)
+    # Keys of holds that were settled and that the journal still lists.
+    settled: list[str] = field(default_factory=list)
+    # A process that died between a ledger's hold and the journal's entry may have used the next call's number.
+    _process: str = field(default_factory=lambda: uuid.uuid4().hex[:8], repr=False)
+    _held_for: dict[int, tuple[Fraction, IntArray]] = field(default_factory=dict, repr=False)
+    _queue: LedgerQueue | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.ledger is not None:
+            self._queue = LedgerQueue(self.ledger)
+
+    def keep(self, floors: IntArray | None, unit: Fraction) -> None:
+        """From now on keep this for each query, while it is open and not under way."""
+        self.floors, self.unit = floors, unit
+        self.kept = Fraction(0) if floors is None else int(floors.sum()) * unit
+
+    @property
+    def left(self) -> Fraction | None:
+        """What is neither spent nor held."""
+        return None if self.cap is None else self.cap - self.spent - self.held
+
+    def hold(self, call: int, amount: Fraction, rows: IntArray) -> bool:
+        """Hold the most that a call for these queries can cost; False if it does not fit under the cap."""
+        kept = self._floor(rows)
+        if self.cap is not None and self.spent + self.held + self.kept - kept + amount > self.cap:
+            return False
+        self.held += amount
+        self.kept -= kept
+        self._held_for[call] = amount, rows
+        return True
+
+    def cancel(self, call: int) -> None:
+        """Give back what is held for a call that was not made."""
+        amount, rows = self._held_for.pop(call)
+        self.held -= amount
+        self.kept += self._floor(rows)
+
+    def leave(self, call: int) -> None:
+        """Count a hold as spent; the ledger does so when its lease is over, unless who has it settles it before."""
+        amount, _ = self._held_for.pop(call)
+        self.held -= amount
+        self.spent += amount
+
+    def end(self, call: int, charged: Fraction, unanswered: IntArray) -> None:
+        """Turn a hold into what was charged; queries without an answer keep their floor again."""
+        amount, _ = self._held_for.pop(call)
+        self.held -= amount
+        self.spent += charged
+        self.kept += self._floor(unanswered)
+
+    async def reserve(self, call: int, amount: Fraction, name: str = "") -> Hold | None:
+        """The ledger's hold; ``BudgetExceededError`` if it has no room for it.
+
+        ``name`` is what the call is called by every process that may make it, by default nobody else does: for a call
+        that others may have begun, the hold is the one that they made, as long as that holds.
+        """
+        if self._queue is None:
+            return None
+        wanted = rounded_up(amount)
+        if name:
+            wish = Reserve(f"{self.run}/{name}", wanted, LEASE_SECONDS)
+            hold = await self._queue.reserve(wish, seconds=PATIENCE)
+            if hold.state != "released" and hold.amount >= wanted:
+                return hold
+        key = f"{self.run}/{self._process}/{call}"
+        try:
+            return await self._queue.reserve(Reserve(key, wanted, LEASE_SECONDS), seconds=PATIENCE)
+        except LedgerError:
+            # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
+            self.owe({key: (Hold(key, wanted), Fraction(0))})
+            raise
+
+    def owe(self, outstanding: Mapping[str, tuple[Hold, Fraction]], *, failing: bool = True) -> None:
+        """Note what the ledger is to be told; ``failing`` has ``settle_outstanding`` do so."""
+        self.outstanding.update(outstanding)
+        if failing:
+            self.failing.update(outstanding)
+
+    async def settle(self, key: str) -> None:
+        """Settle an outstanding hold with the ledger; if that fails it stays outstanding, and the error is raised."""
+        if self._queue is None:  # this run is made without the ledger that the hold is in
+            self.failing.discard(key)
+            return
+        if key not in self.outstanding:
+            return
+        hold, charged = self.outstanding[key]
+        step = Settle(hold, rounded_up(charged)) if charged else Release(hold)
+        try:
+            with suppress(UnknownNameError):  # the hold was never made
+                await asyncio.wrap_future(self._queue.submit(step))
+        except BaseException:
+            self.failing.add(key)
+            raise
+        self.failing.discard(key)
+        if self.outstanding.pop(key, None) is not None:
+            self.settled.append(key)
+
+    async def settle_outstanding(self) -> None:
+        """Settle what the ledger could not be told yet; what fails stays outstanding, and the first error is raised."""
+        done = await asyncio.gather(*map(self.settle, sorted(self.failing)), return_exceptions=True)
+        for error in done:
+            if isinstance(error, BaseException):
+                raise error
+
+    def close(self, seconds: float) -> None:
+        """End the ledger's threads, which finish what is under way."""
+        if self._queue is not None:
+            self._queue.close(seconds)
+
+    def _floor(self, rows: IntArray) -> Fraction:
+        return Fraction(0) if self.floors is None else int(self.floors[rows].sum()) * self.unit
