@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from occamroute.errors import LedgerError, OccamError, UnknownNameError
@@ -22,6 +23,8 @@ __all__ = ["LedgerQueue"]
 LOG = logging.getLogger("occamroute")
 # Operations in one transaction: others who use the ledger wait for it.
 MOST = 256
+# Seconds that an operation nobody waits for may wait for others, to be done in one transaction with them.
+LINGER = 0.005
 # Seconds between tries to settle what the ledger could not be told, the first time and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 OPERATIONS = (Reserve, Settle, Release, Find)
@@ -50,6 +53,9 @@ class LedgerQueue:
         self._place = place if isinstance(place, str) else type(ledger).__name__
         self._in_flight = in_flight if isinstance(in_flight, int) else 1
         self._items: deque[_Item] = deque()
+        # Those that nobody waits for, and the moment by which the first of them is done.
+        self._lingering: deque[_Item] = deque()
+        self._linger_until = math.inf
         self._something = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
@@ -63,15 +69,22 @@ class LedgerQueue:
         """How many settlements the ledger has not been told yet."""
         return len(self._later)
 
-    def submit(self, work: Operation | Callable[[], Any], then: Then | None = None) -> Future[Any]:
+    def submit(
+        self, work: Operation | Callable[[], Any], then: Then | None = None, *, linger: bool = False
+    ) -> Future[Any]:
         """Have an operation done, or something else that uses the ledger.
 
-        ``then`` is called with what came of it, where that was no error, before anybody hears of it and before anything
-        that is done afterwards.
+        An operation that may ``linger`` waits a moment for others to be done with it in one transaction. ``then`` is
+        called with what came of it, where that was no error, before anybody hears of it and before anything that is
+        done afterwards.
         """
         future: Future[Any] = Future()
         with self._something:
-            self._items.append(_Item(work, future, then))
+            if linger:
+                self._lingering.append(_Item(work, future, then))
+                self._linger_until = min(self._linger_until, time.monotonic() + LINGER)
+            else:
+                self._items.append(_Item(work, future, then))
             self._wake()
         return future
 
@@ -101,6 +114,14 @@ class LedgerQueue:
         hold: Hold = waiting.result()
         return hold
 
+    def settle_soon(self, step: Settle | Release, then: Then | None = None) -> None:
+        """Settle or release within a moment, without waiting for it; what fails is retried in the background."""
+        self.submit(step, then, linger=True).add_done_callback(partial(self._settled, step))
+
+    def _settled(self, step: Settle | Release, done: Future[Any]) -> None:
+        if isinstance(done.exception(), OccamError):
+            self.settle_later(step)
+
     async def settle(self, step: Settle | Release, then: Then | None = None) -> str | None:
         """Settle or release. Returns why that failed for now; it is then retried in the background."""
         try:
@@ -123,6 +144,8 @@ class LedgerQueue:
         with self._something:
             self._closed = True
             self._again_at = 0.0
+            if self._lingering:
+                self._linger_until = 0.0
             threads = set(self._threads)
             self._something.notify_all()
         end = time.monotonic() + seconds
@@ -142,8 +165,8 @@ class LedgerQueue:
     def _run(self) -> None:
         while True:
             with self._something:
-                while not self._items and not self._due():
-                    if self._closed:
+                while not self._items and not self._due() and time.monotonic() < self._linger_until:
+                    if self._closed and not self._lingering:
                         self._threads.discard(threading.current_thread())
                         return
                     self._idle += 1
@@ -152,7 +175,10 @@ class LedgerQueue:
                 due = self._due()
                 if due:  # the others leave it to this one
                     self._again_at = math.inf
-                batch = [self._items.popleft() for _ in range(min(len(self._items), MOST))]
+                # What lingered was submitted before, and comes before.
+                batch = [*self._lingering, *(self._items.popleft() for _ in range(min(len(self._items), MOST)))]
+                self._lingering.clear()
+                self._linger_until = math.inf
             self._do([item for item in batch if item.future.set_running_or_notify_cancel()])
             if due:
                 self._settle_again()
@@ -161,9 +187,8 @@ class LedgerQueue:
         return bool(self._later) and time.monotonic() >= self._again_at
 
     def _nap(self) -> float | None:
-        if not self._later or math.isinf(self._again_at):
-            return None
-        return max(0.0, self._again_at - time.monotonic())
+        at = min(self._linger_until, self._again_at if self._later else math.inf)
+        return None if math.isinf(at) else max(0.0, at - time.monotonic())
 
     def _do(self, batch: Sequence[_Item]) -> None:
         operations = [item for item in batch if isinstance(item.work, OPERATIONS)]

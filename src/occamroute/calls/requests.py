@@ -93,6 +93,10 @@ class HoldingAccount(Protocol):
         """Settle a hold, or release it for 0. Returns why that failed for now; it is then retried until it succeeds."""
         ...
 
+    def settle_soon(self, hold: Hold, amount: Decimal) -> None:
+        """The same within a moment, without waiting for it."""
+        ...
+
 
 @dataclass(eq=False)
 class Request:
@@ -181,6 +185,9 @@ class _Attempt:
 
     async def settle(self, call: PaidCall, paid: Paid) -> str | None:
         assert self.hold is not None  # noqa: S101  # the engine reserves first
+        if not self.requests.wait_for_ledger:
+            self.requests.account.settle_soon(self.hold, self.cost)
+            return None
         problem = await self.requests.account.settle_eventually(self.hold, self.cost)
         if problem is not None:
             problem = f"the ledger was not told yet, so {self.hold.amount} stays held until it is: {problem}"
@@ -196,7 +203,8 @@ class RequestCalls:
     """Makes the calls of many requests at once; again where that may help.
 
     ``attempts`` is how often one source is asked in all, and ``expected_cost`` what one costs on average. Holds outlive
-    their calls by ``lease_seconds``.
+    their calls by ``lease_seconds``. Without ``wait_for_ledger`` an answer is given while its settlement is on its way:
+    the hold counts in full until it is there.
     """
 
     def __init__(
@@ -207,8 +215,10 @@ class RequestCalls:
         attempts: int,
         expected_cost: Callable[[str], Any],
         lease_seconds: float,
+        wait_for_ledger: bool = True,
     ) -> None:
         self.engine, self.account, self._attempts = engine, account, attempts
+        self.wait_for_ledger = wait_for_ledger
         self._expected_cost, self._lease_seconds = expected_cost, lease_seconds
         self._random = random.Random()  # noqa: S311  # jitter
 

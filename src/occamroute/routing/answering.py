@@ -76,8 +76,8 @@ class Answerer:
     Before each call the most that it can cost is held in the router's ledger, and afterwards what it did cost is
     settled. A call that fails is tried again, at most ``attempts`` times in all, then the next best classifier is
     asked, within ``deadline_seconds`` for the whole. Classifiers that keep failing rest (``breakers``), and the router
-    does not choose them meanwhile. Models that compute here, and others that cannot be awaited, run on at most
-    ``workers`` threads.
+    does not choose them meanwhile. Models that compute here have a thread each, and others that cannot be awaited at
+    most ``workers``. Without ``wait_for_ledger`` an answer is given while its settlement is on its way to the ledger.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Answerer:
         deadline_seconds: float = 30.0,
         breakers: Breakers | None = None,
         repeats: Repeats | None = None,
+        wait_for_ledger: bool = True,
     ) -> None:
         _check(router, pool, workers, attempts, deadline_seconds)
         self._router, self._pool, self._deadline = router, pool, float(deadline_seconds)
@@ -99,8 +100,9 @@ class Answerer:
         self._claims = Claims(router.wallet.queue, lease_seconds=self._lease)
         self._engine = CallEngine(sources_of(pool), self._breakers, threads=workers, alternatives=self._askable)
         self._calls = RequestCalls(
-            self._engine, router.wallet, attempts=attempts, expected_cost=self._mean_cost, lease_seconds=self._lease
-        )
+            self._engine, router.wallet, attempts=attempts, expected_cost=self._mean_cost,
+            lease_seconds=self._lease, wait_for_ledger=wait_for_ledger,
+        )  # fmt: skip
         router.add_alarms(self._suspensions)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._barring = threading.Lock()

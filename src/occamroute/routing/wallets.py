@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 
 from occamroute._money import Amount
 from occamroute.calls.ledger_queue import LedgerQueue
@@ -169,6 +170,16 @@ class Wallet:
         """Settle, or release for an amount of 0. Returns why that failed for now; it is then retried."""
         step = Settle(hold, amount) if amount else Release(hold)
         return await self.queue.settle(step, lambda _: self._ended(hold, float(amount), released=not amount))
+
+    def settle_soon(self, hold: Hold, amount: Amount) -> None:
+        """The same within a moment, without waiting for it."""
+        step = Settle(hold, amount) if amount else Release(hold)
+        self.queue.settle_soon(step, lambda _: self._ended(hold, float(amount), released=not amount))
+
+    async def balance(self, client: str | None = None) -> Balance:
+        """How the ledger stands once everything that was submitted before is done."""
+        found: Balance = await asyncio.wrap_future(self.queue.submit(partial(self.ledger.balance, client)))
+        return found
 
     def close(self, seconds: float) -> None:
         """Finish what the ledger still has to be told, within ``seconds``."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fastapi import Header
-
 from occamroute.errors import BudgetExceededError, InvalidInputError
+from occamroute.serving.admission import Caller
 from occamroute.serving.bodies import written
-from occamroute.serving.operations import Call
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import Form
 from occamroute.serving.service import Service
@@ -17,16 +15,9 @@ from occamroute.serving.service import Service
 if TYPE_CHECKING:
     from occamroute.routing.answering import Answered
 
-__all__ = ["MODEL", "PROBLEMS", "IdempotencyKey", "classified", "headers_of"]
+__all__ = ["MODEL", "PROBLEMS", "classified", "headers_of"]
 
 MODEL = "occam-auto"
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
-        description="The same key again gives the same answer, and is not charged again.",
-    ),
-]  # fmt: skip
 PROBLEMS = (
     "no_pool",
     "in_progress",
@@ -37,9 +28,10 @@ PROBLEMS = (
 )
 
 
-async def classified(call: Call, form: Form, query: Any, *, features: Any = None, key: str | None = None) -> Answered:
+async def classified(
+    service: Service, caller: Caller, form: Form, query: Any, *, features: Any = None, key: str | None = None
+) -> Answered:
     """The answer to a query of the caller."""
-    service = call.service
     if service.answerer is None:
         raise ProblemError("no_pool")
     if form not in service.forms:
@@ -47,7 +39,7 @@ async def classified(call: Call, form: Form, query: Any, *, features: Any = None
         raise InvalidInputError(f"queries of this service are {allowed}, got {form}.")
     row = _given(service, features)
     try:
-        answered = await service.answerer.classify(query, features=row, client=call.caller.client, key=key)
+        answered = await service.answerer.classify(query, features=row, client=caller.client, key=key)
     except BudgetExceededError as error:
         raise await service.exhausted(error) from None
     except InvalidInputError as error:

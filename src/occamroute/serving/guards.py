@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from occamroute.serving.admission import Caller, admitted
+from occamroute.serving.admission import admitted
 from occamroute.serving.keys import Scope
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service
 
-__all__ = ["CALLER", "Guard", "Lean"]
+__all__ = ["CALLER", "Answer", "Guard", "Lean"]
 
-# A lean endpoint: from the body as it came to the body to send.
-Lean: TypeAlias = Callable[[Service, Caller, bytes], Awaitable[bytes]]
+# A lean endpoint: from the service, the caller, the body as it came, and for some the idempotency key as it was sent,
+# to the answer.
+Lean: TypeAlias = Callable[..., Awaitable["bytes | Answer"]]
 CALLER = "occamroute.caller"
 JSON = b"application/json"
 # Headers that proxies add, beside those that begin with ``x-forwarded``.
 OF_PROXIES = frozenset({b"forwarded", b"via", b"x-real-ip"})
 
 
+class Answer(NamedTuple):
+    """The body to send, with headers beside those that every answer has."""
+
+    content: bytes
+    headers: Mapping[str, str]
+
+
 class Guard:
     """An endpoint in plain ASGI, guarded: ``scope`` is what a key needs, ``limit`` the most bytes of a body.
 
     Without a limit no body is looked at; where it is not ``guarded``, no key is. A ``browser`` may show it
-    as a password.
+    as a password. A ``keyed`` endpoint is told the idempotency key.
     """
 
     def __init__(
@@ -41,15 +49,16 @@ class Guard:
         guarded: bool,
         limit: int | None,
         lean: Lean | None,
+        keyed: bool = False,
         browser: bool = False,
     ) -> None:
         self._service, self._inner, self._lean, self._browser = service, inner, lean, browser
-        self._scope, self._guarded, self._limit = scope, guarded, limit
+        self._scope, self._guarded, self._limit, self._keyed = scope, guarded, limit, keyed
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         """Let a request through, or raise the problem."""
         service = self._service
-        authorization = host = kind = length = origin = None
+        authorization = host = kind = length = origin = key = None
         for name, value in connection["headers"]:
             if name == b"authorization":
                 authorization = value
@@ -61,6 +70,8 @@ class Guard:
                 length = value
             elif name == b"origin":
                 origin = value
+            elif name == b"idempotency-key":
+                key = value
         if self._guarded:
             open_scopes = service.open_scopes
             caller = admitted(
@@ -82,7 +93,8 @@ class Guard:
                 connection["headers"] = [*connection["headers"], (b"content-type", JSON)]
             await self._inner(connection, _again(body, receive), send)
         else:
-            await _send(send, await self._lean(service, caller, body))
+            keys = (key,) if self._keyed else ()
+            await _send(send, await self._lean(service, caller, body, *keys))
 
 
 def _was_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -142,7 +154,9 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def _send(send: Send, content: bytes) -> None:
+async def _send(send: Send, answer: bytes | Answer) -> None:
+    content, more = answer if isinstance(answer, Answer) else (answer, {})
     headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(content))]
+    headers += [(name.encode(), value.encode()) for name, value in more.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from occamroute.serving.admission import Caller
 from occamroute.serving.guards import CALLER, Guard, Lean
+from occamroute.serving.idempotency import IdempotencyKey
 from occamroute.serving.keys import Scope
 from occamroute.serving.problems import CODES, MEDIA_TYPE
 from occamroute.serving.service import Service
@@ -29,7 +30,7 @@ class Operation:
     ``scope`` is what a key needs ("any" key where it is None); ``guarded`` is off where no key is asked for. A ``lean``
     endpoint reads the body itself: for those that are asked thousands of times a second, or whose bodies are so
     large that another thread must read them. FastAPI only documents them. ``streams`` says that answers may come as
-    server-sent events, too.
+    server-sent events, too, and ``keyed`` that a lean endpoint takes an idempotency key.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Operation:
     problems: tuple[str, ...] = ()
     media: str = "application/json"
     streams: bool = False
+    keyed: bool = False
     family: str = "deciding"
 
     @property
@@ -58,7 +60,7 @@ class Operation:
         """The route, guarded; ``route.app`` is the guard."""
         made = APIRoute(
             self.path,
-            self.endpoint or _declared(self.takes, self.lean),
+            self.endpoint or _declared(self.takes, self.lean, keyed=self.keyed),
             methods=[self.method],
             summary=self.summary,
             tags=[self.family],
@@ -71,7 +73,7 @@ class Operation:
         limit = service.limits.bulk if self.bulk else service.limits.body
         made.app = Guard(
             service, made.app, scope=self.scope, guarded=self.guarded, lean=self.lean,
-            limit=None if self.takes is None else limit,
+            limit=None if self.takes is None else limit, keyed=self.keyed,
         )  # fmt: skip
         return made
 
@@ -125,14 +127,18 @@ Asks = Annotated[Call, Depends(_call)]
 Uses = Annotated[Service, Depends(_service)]
 
 
-def _declared(takes: type[BaseModel] | None, lean: Lean | None) -> Callable[..., Any]:
+def _declared(takes: type[BaseModel] | None, lean: Lean | None, *, keyed: bool) -> Callable[..., Any]:
     """A function of which FastAPI reads the signature, for the document."""
 
     async def declared(body: Any) -> None:
         """Nothing: it is never called."""
 
-    declared.__annotations__, declared.__doc__ = {"body": takes}, lean.__doc__
-    return declared
+    async def declared_with_key(body: Any, idempotency_key: IdempotencyKey = None) -> None:
+        """Nothing: it is never called."""
+
+    made = declared_with_key if keyed else declared
+    made.__annotations__["body"], made.__doc__ = takes, lean.__doc__
+    return made
 
 
 def _typed(media: str) -> type[Response]:

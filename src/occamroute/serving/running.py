@@ -68,7 +68,7 @@ def service_from(profile: Profile, pool: Pool | None, options: Options) -> Servi
         ledger=options.ledger or f"sqlite:///{options.state / 'ledger.db'}", extractor=options.extractor,
         combine=options.combine, guide=options.guide, state=options.state, seed=options.seed,
     )  # fmt: skip
-    answerer = None if pool is None else Answerer(router, pool)
+    answerer = None if pool is None else Answerer(router, pool, wait_for_ledger=False)
     return Service(
         router, answerer=answerer, pool=pool, key_file=key_file, loopback=is_loopback(options.host),
         limits=options.limits, replicated=options.replicated, open_to_admin=options.open,

@@ -169,7 +169,7 @@ class Service:
         """The problem, with the seconds until there is a new budget, if there will be one."""
         seconds = None
         with suppress(OccamError):
-            balance = await self.wait(self.router.ledger.balance)
+            balance = await self.router.wallet.balance()
             seconds = None if balance.until is None else balance.until - balance.now
         return ProblemError("budget_exhausted", str(error), retry_after=seconds)
 

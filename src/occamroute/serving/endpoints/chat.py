@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute.errors import InvalidInputError
-from occamroute.serving.answers import MODEL, PROBLEMS, IdempotencyKey, classified, headers_of
+from occamroute.serving.answers import MODEL, PROBLEMS, classified, headers_of
 from occamroute.serving.bodies import FIRST, Given, Whole
+from occamroute.serving.idempotency import IdempotencyKey
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
 
@@ -100,7 +101,7 @@ async def chat(body: ChatRequest, call: Asks, idempotency_key: IdempotencyKey = 
     """Answer the last message of the user."""
     if body.model != MODEL:
         raise ProblemError("unknown_name", f"there is no model {body.model!r:.120}: use {MODEL!r}.")
-    answered = await classified(call, "text", _query(body.messages), key=idempotency_key)
+    answered = await classified(call.service, call.caller, "text", _query(body.messages), key=idempotency_key)
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         return Response(_stream(answered, usage=usage), headers=headers_of(answered), media_type="text/event-stream")

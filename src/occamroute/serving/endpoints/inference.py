@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute._version import __version__
 from occamroute.errors import InvalidInputError
-from occamroute.serving.answers import MODEL, PROBLEMS, IdempotencyKey, classified
+from occamroute.serving.answers import MODEL, PROBLEMS, classified
 from occamroute.serving.bodies import FIRST, Given, Numbers, Whole, written
+from occamroute.serving.idempotency import IdempotencyKey
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.queries import Form
@@ -136,7 +137,10 @@ async def infer(body: InferRequest, call: Asks, idempotency_key: IdempotencyKey 
     form, queries = _queries(tensor, call.service.limits.tensors)
     keys = [None if idempotency_key is None else _key_of(idempotency_key, number) for number in range(len(queries))]
     answers = await asyncio.gather(
-        *(classified(call, form, query, key=key) for query, key in zip(queries, keys, strict=True)),
+        *(
+            classified(call.service, call.caller, form, query, key=key)
+            for query, key in zip(queries, keys, strict=True)
+        ),
         return_exceptions=True,
     )
     failed = [one for one in answers if isinstance(one, BaseException)]

@@ -58,7 +58,7 @@ async def budget(
     ] = None,
 ) -> Budget:
     """How the budget stands."""
-    balance = await service.wait(service.router.ledger.balance, client)
+    balance = await service.router.wallet.balance(client)
     amounts = {name: written(getattr(balance, name)) for name in ("cap", "held", "spent", "available")}
     return Budget(**amounts, since=balance.since, until=balance.until, now=balance.now, client=client)
 
