@@ -23,7 +23,8 @@ from occamroute.calls.terms import content_hash, price_list
 from occamroute.cli._app import app
 from occamroute.cli.open import _subject as looked_at
 from occamroute.execution import block_classifying, block_runs
-from occamroute.execution.blocks import Errand, buy_block, extract_block, journal_of
+from occamroute.execution.blocks import Block, Errand, buy_block, extract_block, journal_of
+from occamroute.execution.leftovers import Leftovers
 from occamroute.execution.questions import questions_of
 from occamroute.executors.local import LocalExecutor
 from occamroute.part_folders import PartFolder
@@ -335,7 +336,7 @@ def test_two_workers_on_one_block(plan: oc.Plan, tmp_path: Path) -> None:
     models = usual(large=stop)
     errand = errand_of(plan, pool_of(models), tmp_path / "answers")
     receipts: list[Any] = []
-    both = [threading.Thread(target=lambda: receipts.append(buy_block(errand, 0))) for _ in range(2)]
+    both = [threading.Thread(target=lambda: receipts.append(buy_block(errand, Block(0)))) for _ in range(2)]
     both[0].start()
     assert inside.wait(10)
     both[1].start()
@@ -373,7 +374,7 @@ def test_calls_that_nobody_saw_the_end_of(profile: oc.Profile, tmp_path: Path, k
     errand = errand_of(plan, pool_of(models), tmp_path / "answers")
     lost = leave_a_call(errand, plan, "large", 4)
     assert lost.size == 4
-    receipt = buy_block(errand, 0)
+    receipt = buy_block(errand, Block(0))
     run = oc.load(errand.folder.file(0))
     if kind == "unkeyed":
         assert not set(lost.tolist()) & set(dear.seen)
@@ -397,10 +398,10 @@ def test_a_ledger_knows_of_calls_that_a_journal_lost(profile: oc.Profile, tmp_pa
     models = (*usual()[:2], service)
     ledger = oc.open_ledger(f"sqlite:///{tmp_path}/spend.db", cap=1000)
     errand = errand_of(plan, pool_of(models), tmp_path / "answers", ledger)
-    buy_block(errand, 0)
+    buy_block(errand, Block(0))
     first, asked = ledger.balance(), dict(service.keys)
     errand.folder.file(0).unlink()
-    receipt = buy_block(errand, 0)
+    receipt = buy_block(errand, Block(0))
     if keyed:
         assert ledger.balance().spent == first.spent
         assert service.keys == dict.fromkeys(asked, 2)
@@ -416,14 +417,14 @@ def test_a_hold_that_was_given_back_is_made_anew(profile: oc.Profile, tmp_path: 
     plan = plan_of_free_features(profile)
     first = oc.open_ledger(f"sqlite:///{tmp_path}/first.db", cap=1000)
     models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
-    buy_block(errand_of(plan, pool_of(models), tmp_path / "first", first), 0)
+    buy_block(errand_of(plan, pool_of(models), tmp_path / "first", first), Block(0))
     second = oc.open_ledger(f"sqlite:///{tmp_path}/second.db", cap=1000)
     keys = [entry.key for entry in first.entries() if entry.event == "reserve"]
     assert len(keys) > 3
     for key in keys:
         second.release(second.reserve(1, key=key))
     models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
-    receipt = buy_block(errand_of(plan, pool_of(models), tmp_path / "second", second), 0)
+    receipt = buy_block(errand_of(plan, pool_of(models), tmp_path / "second", second), Block(0))
     assert Fraction(second.balance().spent) == Fraction(receipt.spent) == bill(models)
     assert second.balance().held == 0
 
@@ -600,3 +601,87 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
         assert run(*words, *bad) == 2
         assert sentence in refusals[-1]
     assert run(*words, "a", "--dry-run") == 2
+
+
+# Money that blocks left over
+
+
+class Metered(Model):
+    """A service that states the most that an answer can cost, and with each answer what it did cost.
+
+    The first half of the queries costs a tenth of what is usual.
+    """
+
+    concurrency = 4
+    cheap = 0
+
+    def max_cost(self, queries: Any) -> list[float]:
+        return [2.0] * len(queries)
+
+    def answer(self, queries: Any, timeout: float | None = None) -> oc.Answers:
+        costs = [0.1 if number < self.cheap else 1.0 for number in queries[:, 0]]
+        return oc.Answers(self.predict_proba(queries), costs)
+
+
+def given(place: Path) -> list[Fraction]:
+    lines = (place / "_leftovers.jsonl").read_text("utf-8").splitlines()
+    return [Fraction(json.loads(line)["amount"]) for line in lines]
+
+
+@pytest.mark.parametrize("workers", [None, 2], ids=["in order", "threads"])
+def test_what_blocks_leave_buys_better_answers_in_later_ones(
+    tmp_path: Path, workers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later blocks get what earlier ones did not need, and the same once more when the run goes on."""
+    monkeypatch.setattr(block_classifying, "ROWS", 16)
+    labelled, place = queries_of(100, 1), tmp_path / "run"
+    labels = np.array(CLASSES)[labelled[:, 1].astype(int)]
+    first = pool_of((Model("small", 0.1, 0.6), Metered("large", 1, 0.95)))
+    profile = oc.profile(first, labelled, labels, extractor="small")
+    small, large = Model("small", 0.1, 0.6), Metered("large", 1, 0.95)
+    large.cheap = 100
+    executor = None if workers is None else LocalExecutor(workers)
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "buying" and done >= 150:
+            raise RuntimeError("stopped")
+
+    def classified(progress: Any = None) -> Any:
+        return oc.classify(
+            pool_of((small, large)), profile, QUERIES, budget=70, out=place, executor=executor, progress=progress
+        )
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        classified(stop)
+    before = given(place)
+    assert before
+    run = classified()
+    assert given(place)[: len(before)] == before
+    assert most_often((small, large)) == 1
+    cheap = sum(count for number, count in large.seen.items() if number < 100)
+    charged = Fraction(cheap, 10) + large.seen.total() - cheap
+    assert run.exact_spent == Fraction(small.seen.total(), 10) + charged <= 70
+    assert sum(given(place)) > 5
+    # Without what the first half left, at most its share of the budget could be spent on the second.
+    spent = [run.block(number).exact_spent for number in range(run.n_blocks)]
+    assert sum(spent[7:]) > 70 * Fraction(88, 200) + 3
+
+
+def test_leftovers_never_exceed_what_was_left(tmp_path: Path) -> None:
+    """However blocks end, and however often the run is stopped, together they spend no more than all caps."""
+    random = np.random.default_rng(0)
+    for trial in range(50):
+        rows = random.integers(1, 50, 8).tolist()
+        caps = [Fraction(int(random.integers(0, 100)), 7) for _ in rows]
+        spent = [Fraction(0)] * 8
+        path = tmp_path / f"{trial}.jsonl"
+        given: dict[int, Fraction] = {}
+        for begin in range(0, 8, 2):  # stopped after every second block
+            leftovers = Leftovers(path, sum(caps, Fraction(0)), rows)
+            for number in range(begin + 2):
+                extra = leftovers.for_block(number)
+                assert given.setdefault(number, extra) == extra
+                if number >= begin:
+                    spent[number] = (caps[number] + extra) * Fraction(int(random.integers(0, 5)), 4)
+                leftovers.finished(caps[number] + extra - spent[number])
+        assert sum(spent) <= sum(caps)

@@ -17,8 +17,9 @@ from occamroute._money import exact, from_text, money
 from occamroute.calls.call_names import lasting_name
 from occamroute.calls.terms import content_hash, price_list
 from occamroute.errors import InvalidInputError, JournalError, NoAnswersError
-from occamroute.execution.blocks import Errand, Receipt, buy_block, planned
+from occamroute.execution.blocks import Block, Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
+from occamroute.execution.leftovers import Leftovers
 from occamroute.execution.questions import FolderQuestions, Questions, questions_of
 from occamroute.execution.runs import Run
 from occamroute.execution.shops import Stages
@@ -49,7 +50,7 @@ Result = TypeVar("Result")
 
 # Queries in a block of a run whose plan is in memory: enough of them that a worker's start does not count.
 ROWS = 4096
-NAME = "_run.json"
+NAME, GIVEN = "_run.json", "_leftovers.jsonl"
 
 
 def execute_in_blocks(
@@ -95,9 +96,13 @@ def bought_in_blocks(
         return StoredRun.from_folder(folder.path)
     receipts: list[Receipt] = []
     done = 0
-    tasks = in_order(workers, buy_block, errand, range(len(folder)), "buying", progress)
-    for number, receipt in enumerate(tasks):
+    numbers = range(len(folder))
+    leftovers = Leftovers(folder.path / GIVEN, budget, rows_of(folder))
+    # Made one after the other while blocks are bought: each is told what those before it have left over by then.
+    blocks = (Block(number, leftovers.for_block(number)) for number in numbers)
+    for number, receipt in enumerate(in_order(workers, buy_block, errand, blocks, "buying", progress)):
         receipts.append(receipt)
+        leftovers.finished(Fraction(receipt.budget) - Fraction(receipt.spent))
         done += receipt.rows
         if progress is not None:
             progress("buying", done, folder.rows)

@@ -35,6 +35,7 @@ from occamroute.storage import Parts, load, save, write
 __all__ = [
     "EXTRACTED",
     "Asked",
+    "Block",
     "Errand",
     "Extracted",
     "Receipt",
@@ -81,10 +82,19 @@ class Errand:
 
 
 @dataclass(frozen=True)
+class Block:
+    """A block to buy: its number, and what it may spend beyond its plan and what is ``added`` to that."""
+
+    number: int
+    extra: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
 class Receipt:
-    """What came of a block, in short: ``spent`` exactly, ``expected`` right answers."""
+    """What came of a block, in short: ``spent`` of its ``budget``, exactly, and ``expected`` correct answers."""
 
     rows: int
+    budget: str
     spent: str
     usage: dict[str, int]
     failures: int
@@ -97,6 +107,7 @@ class Receipt:
         as_planned = run.made_from.get("expected_accuracy") == run.expected_accuracy
         return cls(
             rows=len(run),
+            budget=str(exact(run.budget)),
             spent=str(run.exact_spent),
             usage=run.usage,
             failures=len(run.failures),
@@ -149,12 +160,12 @@ def journal_of(part: Path) -> Path:
     return part.with_name(f"{part.name}.journal")
 
 
-def buy_block(errand: Errand, number: int) -> Receipt:
+def buy_block(errand: Errand, block: Block) -> Receipt:
     """Buy the answers of one block and write them down; what is there already is not bought again."""
-    part = _place_of(errand, number)
+    part = _place_of(errand, block.number)
     try:
         if not part.exists():
-            _buy_part(errand, number, part)
+            _buy_part(errand, block, part)
     except JournalError:
         # Who was here before removes the journal once the answers are there, also under the hands of who waits for it.
         if not part.exists():
@@ -162,21 +173,23 @@ def buy_block(errand: Errand, number: int) -> Receipt:
     return Receipt.of(load(part))
 
 
-def _buy_part(errand: Errand, number: int, part: Path) -> None:
-    with _shop_for(errand, number) as (shop, looked, plan):
+def _buy_part(errand: Errand, block: Block, part: Path) -> None:
+    with _shop_for(errand, block) as (shop, looked, plan):
         # Somebody else may have finished while this one waited for its turn.
         if not part.exists():
-            features = None if errand.features is None else _rows_of(errand.features, *errand.folder.span(number))
+            span = errand.folder.span(block.number)
+            features = None if errand.features is None else _rows_of(errand.features, *span)
             save(buy_plan(shop, plan, looked, features), part)
     _remove(journal_of(part))
 
 
 @contextmanager
-def _shop_for(errand: Errand, number: int) -> Iterator[tuple[Shop, Looked, Plan]]:
+def _shop_for(errand: Errand, block: Block) -> Iterator[tuple[Shop, Looked, Plan]]:
+    number = block.number
     plan = errand.plan_of(number)
     shop, looked = open_for(
         plan, errand.pool.pool, errand.questions.block(*errand.folder.span(number)), features=errand.features,
-        budget=money(plan.budget) + errand.added[number], journal=journal_of(errand.folder.file(number)),
+        budget=money(plan.budget) + errand.added[number] + block.extra, journal=journal_of(errand.folder.file(number)),
         ledger=errand.ledger, stages=errand.stages, together=errand.together(number),
     )  # fmt: skip
     try:

@@ -100,7 +100,8 @@ def buy(shop: Shop, plan: Plan, looked: Looked, profile: Profile | None) -> Run:
     free = np.column_stack([shop.buyer.store[name].there & (name == looked.extractor) for name in names])
     rounds = Rounds(
         buyer=shop.buyer, tariff=shop.tariff, value=value, choice=choice, free=free, budget=shop.budget,
-        margin=_margin(shop.tariff, shop.budget), seed=shop.seed, consumed=looked.spent,
+        margin=_margin(shop.tariff, shop.budget), seed=shop.seed, richer=shop.budget > money(plan.budget),
+        consumed=looked.spent,
     )  # fmt: skip
     shop.buyer.reserve = rounds.reserve
     shop.wanted += len(shop.ids)

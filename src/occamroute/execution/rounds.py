@@ -38,7 +38,7 @@ WORTH_PLANNING = Fraction(1, 50)
 class Rounds:
     """N open queries and M classifiers: ``value`` (N, M) of each, who is to answer (``choice``), who may not.
 
-    ``free`` (N, M) are answers that are already paid.
+    ``free`` (N, M) are answers that are already paid. ``richer`` says that more may be spent than was planned with.
     """
 
     buyer: Buyer
@@ -49,6 +49,7 @@ class Rounds:
     budget: Fraction
     margin: Fraction
     seed: int
+    richer: bool = False
     answered_by: IntArray = field(init=False)
     barred: BoolArray = field(init=False)
     failures: dict[int, str] = field(default_factory=dict)
@@ -74,11 +75,10 @@ class Rounds:
 
     def run(self) -> None:
         """Buy until every query has an answer or a reason why not."""
-        if not self._fits(self._open()):
+        if self._has_others_bought() or not self._fits(self._open()):
             self._plan_again()
         while (rows := self._open()).size:
             part = self._part(rows)
-            self._prefer_bought(part)
             self._keep_floors(rows)
             bought = self.buyer.buy(self._wanted(part))
             self._rounds += 1
@@ -104,11 +104,17 @@ class Rounds:
         shares = (rows.size, 4, 2)
         return rows[: max(FEWEST, -(-rows.size // shares[min(self._rounds, 2)]))]
 
-    def _prefer_bought(self, rows: IntArray) -> None:
-        """Take answers that an interrupted run paid for, even where something else is planned now."""
+    def _has_others_bought(self) -> bool:
+        """Whether an interrupted run bought other answers than are planned now: they cost nothing more."""
+        found = False
+        rows = self._open()
         for column, name in enumerate(self.names):
-            there = self.buyer.store[name].there[rows] & ~self.free[rows, column]
-            self.choice[rows[there]] = column
+            bought = self.buyer.store[name]
+            other = rows[bought.there[rows] & ~self.free[rows, column] & (self.choice[rows] != column)]
+            if other.size:
+                self.consumed += spent_on(self.tariff, name, bought, other)
+                self.free[other, column] = found = True
+        return found
 
     def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
         chosen = self.choice[rows]
@@ -182,7 +188,7 @@ class Rounds:
         needed = self._needed(rows)
         if needed > self.left:
             return False
-        if self.tariff.certain:
+        if self.tariff.certain and not self.richer:
             return True  # costs are as planned: nothing was saved
         return self.left <= needed + WORTH_PLANNING * self.budget or self._best_of_all(rows)
 
