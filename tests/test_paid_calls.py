@@ -17,6 +17,7 @@ from servers import billing_server
 
 import occamroute as oc
 from occamroute.adapters.openai import ChatClassifier
+from occamroute.calls.journal import Journal
 from occamroute.routing.answering import Answerer
 
 CLASSES = ("a", "b", "c")
@@ -154,6 +155,84 @@ def test_a_settlement_that_fails_at_the_end_is_made_later(tmp_path: Path) -> Non
         run = oc.execute(plan, oc.Pool(models, CLASSES), queries, journal=journal, ledger=inner)
         assert Fraction(inner.balance().spent) == run.exact_spent == bill(models)
         assert models[1].calls == 1
+
+
+@pytest.mark.parametrize("verb", ["profile", "classify"])
+def test_a_ledger_that_fails_loses_no_paid_answer_of_other_verbs(tmp_path: Path, verb: str) -> None:
+    """Profiling and classifying are interrupted by a ledger at each of its calls, and go on without buying twice."""
+    queries = queries_of(96)
+    labels = queries[:, 1].astype(int)
+    known = oc.profile(oc.Pool([Model("small", 0.1), Model("large", 1)], CLASSES), queries, labels, extractor="small")
+
+    def run(models: tuple[Model, ...], place: Path, ledger: Any) -> None:
+        pool = oc.Pool(models, CLASSES)
+        if verb == "profile":
+            oc.profile(pool, queries, labels, extractor="small", journal=place, ledger=ledger)
+        else:
+            oc.classify(pool, known, queries, budget=60, journal=place, ledger=ledger)
+
+    for at in range(1, 200):
+        models, inner = (Model("small", 0.1), Service("large", 1)), oc.open_ledger("memory:", cap=120)
+        ledger = UnreliableLedger(inner, at, once=at % 2 == 0, done=at % 3 == 0)
+        with suppress(oc.LedgerError):
+            run(models, tmp_path / f"{at}", ledger)
+        run(models, tmp_path / f"{at}", inner)
+        assert all(max(model.seen.values(), default=1) == 1 for model in models), at
+        assert Fraction(inner.balance().spent) == bill(models) <= 120, at
+        assert inner.balance().held == 0, at
+        if ledger.calls < at:
+            break
+    assert at > 3
+
+
+def test_a_journal_that_fails_loses_no_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up at each write in turn: what was paid is recorded, or counts at its worst case; never twice."""
+    queries, write = queries_of(160), Journal.write
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 160, budget=100)
+    for at in range(1, 100):
+        models, inner = (Model("small", 0.1), Service("large", 1)), oc.open_ledger("memory:", cap=120)
+        writes = 0
+
+        def full(journal: Journal, *entries: Any, at: int = at) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == at:
+                raise oc.JournalError("run.journal", "the disk is full")
+            write(journal, *entries)
+
+        monkeypatch.setattr(Journal, "write", full)
+        with suppress(oc.JournalError):
+            oc.execute(plan, oc.Pool(models, CLASSES), queries, journal=tmp_path / f"{at}", ledger=inner)
+        monkeypatch.setattr(Journal, "write", write)
+        run = oc.execute(plan, oc.Pool(models, CLASSES), queries, journal=tmp_path / f"{at}", ledger=inner)
+        balance = inner.balance()
+        assert bill(models) <= run.exact_spent <= 100, at
+        assert bill(models) <= balance.spent + balance.held <= 120, at
+        if writes < at:
+            break
+    assert at > 5
+
+
+def test_a_source_that_charges_more_than_it_states_is_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """One bill above the stated worst case is booked as it is; the rest goes to others, and the log says why."""
+
+    class Greedy(Model):
+        concurrency = 1
+
+        def max_cost(self, queries: Any) -> list[float]:
+            return [1.0] * len(queries)
+
+        def answer(self, queries: Any, timeout: float | None = None) -> oc.Answers:
+            return oc.Answers(self.predict_proba(queries), [1.5] * len(queries))
+
+    queries = queries_of(64)
+    models = (Model("small", 0.1), Greedy("large", 1))
+    plan = oc.plan(profile_of(*models), queries[:, :2] / 64, budget=60)
+    run = oc.execute(plan, oc.Pool(models, CLASSES), queries)
+    assert models[1].calls == 1
+    assert run.usage["small"] == 64 - sum(models[1].seen.values())
+    assert run.exact_spent == bill(models[:1]) + sum(models[1].seen.values()) * Fraction(3, 2)
+    assert "'large' charged 12 for a call that costs 8 at most" in caplog.text
 
 
 # Retries of the service
