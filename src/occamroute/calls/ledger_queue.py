@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from occamroute.errors import LedgerError, OccamError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
-from occamroute.ledger.base import Find, Operation, Release, Reserve, Settle
+from occamroute.ledger.base import Find, FindReply, Operation, Release, Reserve, Settle
 
 __all__ = ["LedgerQueue"]
 
@@ -24,7 +24,7 @@ LOG = logging.getLogger("occamroute")
 MOST = 256
 # Seconds between tries to settle what the ledger could not be told, the first time and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-OPERATIONS = (Reserve, Settle, Release, Find)
+OPERATIONS = (Reserve, Settle, Release, Find, FindReply)
 
 Then: TypeAlias = Callable[[Any], object]
 
@@ -185,7 +185,7 @@ class LedgerQueue:
         return [self._applied_alone(operation) for operation in operations]
 
     def _applied_alone(self, operation: Operation) -> Any:
-        """For ledgers of other packages that were written for occamroute 0.1.0."""
+        """For ledgers of other packages that were written for occamroute 0.1.0: they store no replies."""
         try:
             if isinstance(operation, Reserve):
                 return self.ledger.reserve(
@@ -198,7 +198,7 @@ class LedgerQueue:
                 return self.ledger.settle(operation.hold, operation.amount)
             if isinstance(operation, Release):
                 return self.ledger.release(operation.hold)
-            return self.ledger.find(operation.key)
+            return self.ledger.find(operation.key) if isinstance(operation, Find) else None
         except Exception as error:  # noqa: BLE001  # a ledger of another package may raise anything
             return error
 

@@ -15,18 +15,22 @@ from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError, OccamError
 
 __all__ = [
+    "LONGEST_REPLY",
     "MOST",
     "Balance",
     "Entry",
     "Find",
+    "FindReply",
     "Hold",
     "Ledger",
     "Operation",
     "Release",
+    "Reply",
     "Reserve",
     "Settle",
     "State",
     "amount_of",
+    "checked_reply",
     "lease_of",
     "name_of",
     "rounded_down",
@@ -45,6 +49,8 @@ MOST = 2**63 - 1
 EXACTLY = Context(prec=600)
 # Databases index names, and an index takes only so many bytes.
 LONGEST = 400
+# Characters of a reply's content: it travels to the store with other operations, which must not wait for it.
+LONGEST_REPLY = 2**20
 
 
 @dataclass(frozen=True)
@@ -100,21 +106,43 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """What a client was answered under an idempotency key, for its next request under the same key.
+
+    ``about`` says what the request was (a digest of it), at most 400 characters; ``content`` is the answer, at most
+    1,048,576. Both are text without NUL characters.
+    """
+
+    about: str
+    content: str
+
+
+@dataclass(frozen=True)
 class Reserve:
-    """What ``reserve`` is called with, for ``apply``."""
+    """What ``reserve`` is called with, for ``apply``.
+
+    ``reply`` is stored under the key in the same transaction, if this call makes the hold. Replies are found by
+    ``FindReply`` for 24 hours by the store's clock.
+    """
 
     key: str
     amount: Amount
     lease_seconds: float = 60.0
     client: str | None = None
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
 class Settle:
-    """What ``settle`` is called with, for ``apply``."""
+    """What ``settle`` is called with, for ``apply``.
+
+    ``reply`` replaces the reply under the hold's key in the same transaction, if this call settles the hold. A hold
+    that was settled or released before keeps the reply that it has.
+    """
 
     hold: Hold
     amount: Amount
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +159,14 @@ class Find:
     key: str
 
 
-Operation: TypeAlias = Reserve | Settle | Release | Find
+@dataclass(frozen=True)
+class FindReply:
+    """Look up the reply under a key, for ``apply``: a ``Reply``, or None if there is none or it is 24 hours old."""
+
+    key: str
+
+
+Operation: TypeAlias = Reserve | Settle | Release | Find | FindReply
 
 
 class Ledger(Protocol):
@@ -164,8 +199,8 @@ class Ledger(Protocol):
         """Give a hold back: nothing was spent."""
         ...
 
-    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
-        """Do many operations in one transaction, in order; for each what its method returns, or the error it raises.
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | Reply | OccamError | None]:
+        """Do many operations in one transaction, in order; for each its result, or the error that its method raises.
 
         ``LedgerError`` is raised for all of them together: then none was done, or their outcome is unknown.
         """
@@ -236,6 +271,21 @@ def name_of(text: str, name: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST or "\0" in text or not _encodable(text):
         raise InvalidInputError(f"{name} must be a text of 1 to {LONGEST} characters, got {text!r:.60}.")
     return text
+
+
+def checked_reply(reply: Reply | None) -> Reply | None:
+    """A reply that every store can keep."""
+    if reply is None:
+        return None
+    if not isinstance(reply, Reply):
+        raise InvalidInputError(f"reply must be a Reply, got {reply!r:.60}.")
+    name_of(reply.about, "about")
+    content = reply.content
+    if not isinstance(content, str) or len(content) > LONGEST_REPLY or "\0" in content or not _encodable(content):
+        raise InvalidInputError(
+            f"content must be a text of at most {LONGEST_REPLY} characters without NUL, got {content!r:.60}."
+        )
+    return reply
 
 
 def _encodable(text: str) -> bool:

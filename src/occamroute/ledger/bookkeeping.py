@@ -17,13 +17,16 @@ from occamroute.ledger.base import (
     Balance,
     Entry,
     Find,
+    FindReply,
     Hold,
     Operation,
     Release,
+    Reply,
     Reserve,
     Settle,
     State,
     amount_of,
+    checked_reply,
     lease_of,
     name_of,
     rounded_down,
@@ -36,9 +39,13 @@ __all__ = [
     "FORMAT",
     "LAST",
     "PATIENCE",
+    "REPLIES_FORGOTTEN",
+    "REPLY_LIFE",
     "Bookkeeping",
     "Ending",
+    "Found",
     "Lookup",
+    "ReplyLookup",
     "Reserved",
     "Settings",
     "Standing",
@@ -46,8 +53,12 @@ __all__ = [
     "Wish",
 ]
 
-# Of the tables: a store of another format is refused.
-FORMAT = 1
+# Of the tables. 0.1.0 wrote format 1, which is brought up to date when it is opened; a newer one is refused.
+FORMAT = 2
+OLDEST_FORMAT = 1
+# Milliseconds after which a reply is no longer found, and how many of those are deleted when another is stored.
+REPLY_LIFE = 86_400_000
+REPLIES_FORGOTTEN = 10
 # Seconds. Who has not got its turn by then is refused: whoever is in its way is stopped, or dead slow.
 PATIENCE = 5.0
 # Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
@@ -74,6 +85,7 @@ class Wish:
     lease: int
     client: str | None
     maker: int
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,7 @@ class Ending:
     key: str
     spent: int
     state: State
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,14 @@ class Lookup:
     key: str
 
 
-Step: TypeAlias = Wish | Ending | Lookup
+@dataclass(frozen=True)
+class ReplyLookup:
+    """A reply to be looked up."""
+
+    key: str
+
+
+Step: TypeAlias = Wish | Ending | Lookup | ReplyLookup
 
 
 @dataclass(frozen=True)
@@ -125,6 +145,10 @@ class Standing:
         """What can still be reserved, below 0 where more was settled than held."""
         everybody = self.cap - self.held - self.spent
         return everybody if self.own_cap is None else min(everybody, self.own_cap - self.own_held - self.own_spent)
+
+
+# What a store says of a step.
+Found: TypeAlias = Reserved | Reply | bool | None
 
 
 class Bookkeeping(ABC):
@@ -180,12 +204,12 @@ class Bookkeeping(ABC):
         """Make the tables; the settings of the ledger of this name, begun with these if there was none."""
 
     @abstractmethod
-    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
+    def _apply(self, steps: Sequence[Step]) -> list[Found]:
         """Do all of them in one transaction, in order.
 
         A wish holds its amount if that fits and its key is new, and gives the hold that the key has now. An ending
-        settles or releases a hold that is not yet, and tells whether there is such a hold. A key alone is looked up:
-        its hold as it is now, or None.
+        settles or releases a hold that is not yet, and tells whether there is such a hold. Both store their reply if
+        they changed the hold. A key alone is looked up: its hold as it is now, or its reply, or None.
         """
 
     @abstractmethod
@@ -212,9 +236,9 @@ class Bookkeeping(ABC):
         """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
         return cast(Hold, self._done(Reserve(key, amount, lease_seconds, client)))
 
-    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
-        """Do many operations in one transaction; for each what its method returns, or the error that it raises."""
-        done: list[Hold | OccamError | None] = [None] * len(operations)
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | Reply | OccamError | None]:
+        """Do many operations in one transaction; for each its result, or the error that its method raises."""
+        done: list[Hold | Reply | OccamError | None] = [None] * len(operations)
         steps: dict[int, Step] = {}
         for number, operation in enumerate(operations):
             try:
@@ -226,11 +250,11 @@ class Bookkeeping(ABC):
             done[number] = _result(step, result)
         return done
 
-    def _done(self, operation: Operation) -> Hold | None:
+    def _done(self, operation: Reserve | Settle | Release | Find) -> Hold | None:
         (result,) = self.apply([operation])
         if isinstance(result, OccamError):
             raise result
-        return result
+        return cast("Hold | None", result)
 
     def find(self, key: str) -> Hold | None:
         """The hold under a key, whichever process made it; None: there is none."""
@@ -291,30 +315,37 @@ class Bookkeeping(ABC):
         return LedgerError(self._place, f"ledger {self._name!r} is not in it any more")
 
     def _checked_format(self, found: int) -> None:
-        if found != FORMAT:
-            raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
+        if not OLDEST_FORMAT <= found <= FORMAT:
+            formats = f"{OLDEST_FORMAT} to {FORMAT}"
+            raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {formats}")
 
 
 def _step(operation: Operation) -> Step:
     """An operation whose arguments were checked, in whole billionths."""
     if isinstance(operation, Find):
         return Lookup(name_of(operation.key, "key"))
+    if isinstance(operation, FindReply):
+        return ReplyLookup(name_of(operation.key, "key"))
     if isinstance(operation, Reserve):
         client = None if operation.client is None else name_of(operation.client, "client")
         # 63 bits, for databases have no unsigned numbers.
         key, maker = name_of(operation.key, "key"), secrets.randbits(63)
-        return Wish(key, rounded_up(operation.amount), lease_of(operation.lease_seconds), client, maker)
-    spent, state = (rounded_up(operation.amount), "settled") if isinstance(operation, Settle) else (0, "released")
+        lease, reply = lease_of(operation.lease_seconds), checked_reply(operation.reply)
+        return Wish(key, rounded_up(operation.amount), lease, client, maker, reply)
+    spent = rounded_up(operation.amount) if isinstance(operation, Settle) else 0
     if not isinstance(operation.hold, Hold):
         raise InvalidInputError(f"hold must be what reserve gave, got {operation.hold!r:.60}.")
-    return Ending(name_of(operation.hold.key, "key"), spent, state)  # type: ignore[arg-type]  # of the two words above
+    key = name_of(operation.hold.key, "key")
+    if isinstance(operation, Settle):
+        return Ending(key, spent, "settled", checked_reply(operation.reply))
+    return Ending(key, spent, "released")
 
 
-def _result(step: Step, found: Reserved | bool | None) -> Hold | OccamError | None:
+def _result(step: Step, found: Found) -> Hold | Reply | OccamError | None:
     if isinstance(step, Ending) or isinstance(found, bool):
         return None if found else _unknown(step.key)
-    if found is None:
-        return None
+    if found is None or isinstance(found, Reply):
+        return found
     if found.state is not None:
         fresh = isinstance(step, Wish) and found.maker == step.maker
         return Hold(step.key, amount_of(found.amount), found.state, fresh=fresh, client=found.client)
