@@ -18,6 +18,7 @@ __all__ = [
     "LONGEST_REPLY",
     "MOST",
     "Balance",
+    "Compaction",
     "Entry",
     "Find",
     "FindReply",
@@ -91,8 +92,10 @@ class Balance:
 class Entry:
     """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent.
 
-    Numbers count up from 1 without a gap. ``event`` is "reserve", "settle", "release", "expire" or "correct"; or
-    "cap", whose key is then the new cap of everybody or of the client ("none": it has none of its own any more).
+    Numbers count up from 1. A gap is where ``compact`` has folded entries into a summary. ``event`` is "reserve",
+    "settle", "release", "expire" or "correct"; or "cap", whose key is then the new cap of everybody or of the client
+    ("none": it has none of its own any more); or "compact", a summary, whose key is how many entries were folded into
+    it, and whose number and time are those of the last of them.
     """
 
     number: int
@@ -103,6 +106,14 @@ class Entry:
     window: float
     held: Decimal
     spent: Decimal
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What ``compact`` did: how many fewer entries and holds there are."""
+
+    entries: int
+    holds: int
 
 
 @dataclass(frozen=True)
@@ -224,7 +235,18 @@ class Ledger(Protocol):
     def entries(self, *, after: int = 0, limit: int | None = None, newest: bool = False) -> Iterator[Entry]:
         """What happened, in order; the sums of all entries are the balance.
 
-        Only entries with a number above ``after``, and at most ``limit`` of them; ``newest`` begins at the end.
+        Only entries with a number above ``after``, and at most ``limit`` of them; ``newest`` begins at the end. Sums of
+        entries that are read while ``compact`` runs may count some twice.
+        """
+        ...
+
+    def compact(self, *, keep_days: float) -> Compaction:
+        """Delete holds that ended more than ``keep_days`` (at least 1) ago, and fold their entries into summaries.
+
+        There is one summary for each window and client: the sums of all entries stay as they are. What is held, and
+        what has changed since, is not touched. A key whose hold is deleted is unknown from then on: it cannot be
+        corrected, and ``reserve`` under it makes a new hold. It is done a little at a time, beside other operations; it
+        may be interrupted at any moment, and made by several processes at once.
         """
         ...
 

@@ -1,11 +1,13 @@
 """What is the same for every store: arguments are looked at, amounts become whole billionths and decimals again.
 
-A store knows six operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
+A store knows seven operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
 """
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from occamroute._money import Amount
 from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, OccamError, UnknownNameError
 from occamroute.ledger.base import (
     Balance,
+    Compaction,
     Entry,
     Find,
     FindReply,
@@ -43,6 +46,7 @@ __all__ = [
     "REPLY_LIFE",
     "Bookkeeping",
     "Ending",
+    "Folded",
     "Found",
     "Lookup",
     "ReplyLookup",
@@ -61,6 +65,9 @@ REPLY_LIFE = 86_400_000
 REPLIES_FORGOTTEN = 10
 # Seconds. Who has not got its turn by then is refused: whoever is in its way is stopped, or dead slow.
 PATIENCE = 5.0
+# So many entries are folded in one transaction, for which everybody else waits.
+FOLDED_AT_ONCE = 1000
+DAY = 86_400_000
 # Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
 BLOCK = 1000
 # No entry has a number as large.
@@ -147,6 +154,21 @@ class Standing:
         return everybody if self.own_cap is None else min(everybody, self.own_cap - self.own_held - self.own_spent)
 
 
+@dataclass(frozen=True)
+class Folded:
+    """What one transaction of a compaction did.
+
+    ``last`` is the number of the last entry that was looked at (None: there was none); ``done``: those after it are too
+    new. ``summaries`` are those written or met, by window, client and number.
+    """
+
+    last: int | None
+    done: bool
+    entries: int
+    holds: int
+    summaries: Sequence[tuple[int, str | None, int]]
+
+
 # What a store says of a step.
 Found: TypeAlias = Reserved | Reply | bool | None
 
@@ -227,6 +249,15 @@ class Bookkeeping(ABC):
     @abstractmethod
     def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[tuple[Any, ...]]:
         """Entries with numbers between, from one end or the other."""
+
+    @abstractmethod
+    def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
+        """Fold the old ones among so many entries after a number, and these summaries; delete the holds of the entries.
+
+        Entries of holds that ended at least ``keep`` ago, or are deleted already, are old if they are of that age
+        themselves. Those of one window and client become a summary, which takes the place of the last of them. Where
+        a summary would be beyond 64 bits, nothing of that window and client is folded.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -310,6 +341,46 @@ class Bookkeeping(ABC):
                 return
             left -= len(rows)
             after, before = (after, int(rows[-1][0])) if newest else (int(rows[-1][0]), before)
+
+    def compact(self, *, keep_days: float) -> Compaction:
+        """Delete holds that ended more than ``keep_days`` ago, and fold their entries into summaries."""
+        known = isinstance(keep_days, int | float) and not isinstance(keep_days, bool)
+        if not known or not 1 <= keep_days <= 1e6:
+            raise InvalidInputError(f"keep_days must be a number from 1 to 1,000,000, got {keep_days!r:.40}.")
+        keep = math.ceil(keep_days * DAY)
+        entries = holds = 0
+        summaries: dict[tuple[int, str | None], list[int]] = {}
+        after: int | None = 0
+        while after is not None:
+            folded = self._folded(after, (), keep)
+            entries, holds = entries + folded.entries, holds + folded.holds
+            for start, client, number in folded.summaries:
+                summaries.setdefault((start, client), []).append(number)
+            after = None if folded.done else folded.last
+        return Compaction(entries + self._merged(summaries, keep), holds)
+
+    def _merged(self, summaries: Mapping[tuple[int, str | None], list[int]], keep: int) -> int:
+        """Fold the summaries of each window and client into one; how many fewer there are."""
+        removed = 0
+        while True:
+            before = removed
+            several = [number for numbers in summaries.values() if len(numbers) > 1 for number in numbers]
+            for start in range(0, len(several), FOLDED_AT_ONCE):
+                some = several[start : start + FOLDED_AT_ONCE]
+                folded = self._folded(LAST, some, keep)
+                removed += folded.entries
+                for window, client, number in folded.summaries:
+                    numbers = summaries[window, client]
+                    numbers[:] = [*(set(numbers) - set(some)), number]
+            if removed == before:  # also where they do not fit into 64 bits
+                return removed
+
+    def _folded(self, after: int, summaries: Sequence[int], keep: int) -> Folded:
+        """Fold some, and then leave the store to others for as long as that took."""
+        begun = time.monotonic()
+        folded = self._fold(after, FOLDED_AT_ONCE, summaries, keep)
+        time.sleep(time.monotonic() - begun)
+        return folded
 
     def _gone(self) -> LedgerError:
         return LedgerError(self._place, f"ledger {self._name!r} is not in it any more")

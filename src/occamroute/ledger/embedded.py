@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from occamroute.errors import LedgerError
 from occamroute.ledger.base import MOST, Reply, State, amount_of
@@ -22,6 +22,7 @@ from occamroute.ledger.bookkeeping import (
     REPLY_LIFE,
     Bookkeeping,
     Ending,
+    Folded,
     Found,
     Lookup,
     Reserved,
@@ -94,7 +95,8 @@ DUE = (
     "WHERE ledger = ? AND state = 'held' AND expires <= ? ORDER BY expires LIMIT ?"
 )
 NEW_HOLD = "INSERT INTO occamroute_holds VALUES (?, ?, ?, ?, ?, ?, 'held', ?)"
-MARK = "UPDATE occamroute_holds SET state = ? WHERE ledger = ? AND hold_key = ?"
+# For a hold that has ended, ``expires`` is when it did. (0.1.0 left there when its lease was over.)
+MARK = "UPDATE occamroute_holds SET state = ?, expires = ? WHERE ledger = ? AND hold_key = ?"
 REPLY = "SELECT about, content FROM occamroute_replies WHERE ledger = ? AND hold_key = ? AND expires > ?"
 STORE_REPLY = "INSERT OR REPLACE INTO occamroute_replies VALUES (?, ?, ?, ?, ?)"
 FORGET_REPLIES = (
@@ -116,7 +118,28 @@ RESTATE = (
 # In two halves: SQLite refuses a sum that 64 bits do not hold.
 HALVES = "SELECT coalesce(sum(spent >> 32), 0), coalesce(sum(spent & 4294967295), 0) FROM occamroute_entries "
 SPENT_IN_ALL = f"{HALVES} WHERE ledger = ?1 AND window_start = ?3 AND (?2 = '' OR client = ?2)"
-SPENT_UNDER = f"{HALVES} WHERE ledger = ? AND hold_key = ? AND event <> 'cap'"
+# Entries before the reservation are those of an earlier hold of this key, whose compaction was interrupted.
+SPENT_UNDER = (
+    f"{HALVES} WHERE ledger = ?1 AND hold_key = ?2 AND event NOT IN ('cap', 'compact') AND number >= "  # noqa: S608
+    "(SELECT max(number) FROM occamroute_entries WHERE ledger = ?1 AND hold_key = ?2 AND event = 'reserve')"
+)
+FOLDABLE = (
+    "SELECT number, at, event, entry.hold_key, entry.client, entry.window_start, held, spent, state, "
+    "event <> 'cap' AND (state IS NULL OR (state <> 'held' AND expires < ?4)) FROM occamroute_entries AS entry "
+    "LEFT JOIN occamroute_holds AS hold ON hold.ledger = entry.ledger AND hold.hold_key = entry.hold_key "
+    "AND event NOT IN ('cap', 'compact') "
+    "WHERE entry.ledger = ?1 AND number > ?2 ORDER BY number LIMIT ?3"
+)
+SUMMARY = (
+    "SELECT number, at, event, hold_key, client, window_start, held, spent, NULL, 1 FROM occamroute_entries "
+    "WHERE ledger = ? AND number = ? AND event = 'compact'"
+)
+SUMMARIZE = (
+    "UPDATE occamroute_entries SET at = ?, event = 'compact', hold_key = ?, held = ?, spent = ? "
+    "WHERE ledger = ? AND number = ?"
+)
+REMOVE_ENTRY = "DELETE FROM occamroute_entries WHERE ledger = ? AND number = ?"
+REMOVE_HOLD = "DELETE FROM occamroute_holds WHERE ledger = ? AND hold_key = ?"
 ENTRIES = (
     "SELECT number, at, event, hold_key, client, window_start, held, spent FROM occamroute_entries "
     "WHERE ledger = ? AND number > ? AND number < ? ORDER BY number LIMIT ?"
@@ -136,6 +159,29 @@ class _Moment:
     latest: int
     due: bool
     last: int
+
+
+class _Old(NamedTuple):
+    """An entry; ``state`` is that of its hold, if there is one, and ``is_free`` whether that allows it to be folded."""
+
+    number: int
+    at: int
+    event: str
+    key: str
+    client: str | None
+    start: int
+    held: int
+    spent: int
+    state: str | None
+    is_free: int
+
+
+def _sums(entries: Sequence[_Old]) -> tuple[int, int]:
+    return sum(entry.held for entry in entries), sum(entry.spent for entry in entries)
+
+
+def _fits(entries: Sequence[_Old]) -> bool:
+    return all(abs(amount) <= MOST for amount in _sums(entries))
 
 
 class EmbeddedLedger(Bookkeeping):
@@ -235,7 +281,7 @@ class EmbeddedLedger(Bookkeeping):
         if before not in ("held", "expired"):
             return False
         was_held, was_spent = (amount, 0) if before == "held" else (0, amount)
-        self._run(MARK, state, self._id, key)
+        self._run(MARK, state, moment.now, self._id, key)
         self._book(moment, EVENTS[state], key, client, start, -was_held, spent - was_spent)
         return True
 
@@ -248,7 +294,7 @@ class EmbeddedLedger(Bookkeeping):
                 held = amount if before == "held" else 0
                 more = spent - self._whole(SPENT_UNDER, self._id, key)
                 if held or more:
-                    self._run(MARK, "settled", self._id, key)
+                    self._run(MARK, "settled", moment.now, self._id, key)
                     self._book(moment, "correct", key, client, start, -held, more)
             return bool(known)
 
@@ -276,6 +322,40 @@ class EmbeddedLedger(Bookkeeping):
     def _block(self, after: int, before: int, limit: int, newest: bool) -> Sequence[tuple[Any, ...]]:
         with self._reading():
             return self._run(NEWEST if newest else ENTRIES, self._id, after, before, limit)
+
+    def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
+        with self._writing():
+            oldest = self._moment().now - keep
+            rows = self._run(FOLDABLE, self._id, after, most, oldest)
+            old = [entry for entry in map(_Old._make, rows) if entry.is_free and entry.at < oldest]
+            old += [_Old(*row) for number in summaries for row in self._run(SUMMARY, self._id, number)]
+            groups: dict[tuple[int, str | None], list[_Old]] = {}
+            for entry in old:
+                groups.setdefault((entry.start, entry.client), []).append(entry)
+            folded = {who: some for who, some in groups.items() if _fits(some)}
+            holds = {entry.key for some in folded.values() for entry in some if entry.state is not None}
+            for some in folded.values():
+                self._summarize(some)
+            for key in holds:
+                self._run(REMOVE_HOLD, self._id, key)
+        return Folded(
+            last=rows[-1][0] if rows else None,
+            done=not rows or rows[-1][1] >= oldest,
+            entries=sum(len(some) - 1 for some in folded.values()),
+            holds=len(holds),
+            summaries=[(*who, max(entry.number for entry in some)) for who, some in folded.items()],
+        )
+
+    def _summarize(self, entries: Sequence[_Old]) -> None:
+        kept = max(entries, key=lambda entry: entry.number)
+        if len(entries) == 1 and kept.event == "compact":
+            return
+        for entry in entries:
+            if entry is not kept:
+                self._run(REMOVE_ENTRY, self._id, entry.number)
+        count = sum(int(entry.key) if entry.event == "compact" else 1 for entry in entries)
+        latest, held, spent = max(entry.at for entry in entries), *_sums(entries)
+        self._run(SUMMARIZE, latest, str(count), held, spent, self._id, kept.number)
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(statement, values))

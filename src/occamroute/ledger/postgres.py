@@ -15,6 +15,7 @@ from occamroute.ledger.bookkeeping import (
     LAST,
     Bookkeeping,
     Ending,
+    Folded,
     Found,
     ReplyLookup,
     Reserved,
@@ -134,6 +135,12 @@ class PostgresLedger(Bookkeeping):
         words = statements.NEWEST if newest else statements.ENTRIES
         between = {"after": after, "before": before, "limit": limit}
         return self._line.talk(lambda connection: run(connection, words, ledger=self._id, **between))
+
+    def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
+        values = {"after": after, "keep": keep, "summaries": list(summaries), "most": most}
+        last, done, entries, holds, *found = self._send([LOCK, (statements.DO_FOLD, values)])[1]
+        starts, clients, numbers = (column or () for column in found)
+        return Folded(last, done, entries, holds, list(zip(starts, clients, numbers, strict=True)))
 
     def _asked(self, words: str, **values: Any) -> Row:
         """The row that one statement gives."""

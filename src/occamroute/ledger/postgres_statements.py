@@ -23,6 +23,7 @@ __all__ = [
     "DO_END",
     "DO_END_WITH_REPLY",
     "DO_EXPIRE",
+    "DO_FOLD",
     "DO_NOTE_CAP",
     "DO_RESERVE",
     "DO_RESERVE_WITH_REPLY",
@@ -219,7 +220,7 @@ ENDING = f"""{MOMENT}, known AS (
     SELECT hold_key, client, window_start, amount, state FROM occamroute_holds, moment
     WHERE ledger = id AND hold_key = $2
 ), ended AS (
-    UPDATE occamroute_holds AS hold SET state = $4 FROM known, moment
+    UPDATE occamroute_holds AS hold SET state = $4, expires = now FROM known, moment
     WHERE hold.ledger = moment.id AND hold.hold_key = known.hold_key AND known.state IN ('held', 'expired')
         AND ($5 OR NOT due)
     RETURNING known.*
@@ -235,17 +236,21 @@ END = f"{ENDING}{ENDED}"
 # $6 what the reply is about, $7 its content.
 END_WITH_REPLY = f"{ENDING}{_stored('ended', '$2', '$6', '$7')}{ENDED}"
 
-# $2 key, $3 what was spent; $4: even though leases are over.
+# $2 key, $3 what was spent; $4: even though leases are over. Entries before the reservation are those of an earlier
+# hold of this key, whose compaction was interrupted.
 CORRECT = f"""{MOMENT}, known AS (
     SELECT hold_key, client, window_start, CASE state WHEN 'held' THEN amount ELSE 0 END AS held, state
     FROM occamroute_holds, moment WHERE ledger = id AND hold_key = $2
 ), booked_before AS MATERIALIZED (
     SELECT known.*, $3 - coalesce((
         SELECT sum(entry.spent) FROM occamroute_entries AS entry, moment
-        WHERE entry.ledger = id AND entry.hold_key = $2 AND entry.event <> 'cap'
+        WHERE entry.ledger = id AND entry.hold_key = $2 AND entry.event NOT IN ('cap', 'compact') AND number >= (
+            SELECT max(number) FROM occamroute_entries
+            WHERE ledger = $1 AND hold_key = $2 AND event = 'reserve'
+        )
     ), 0)::bigint AS more FROM known
 ), corrected AS (
-    UPDATE occamroute_holds AS hold SET state = 'settled' FROM booked_before, moment
+    UPDATE occamroute_holds AS hold SET state = 'settled', expires = now FROM booked_before, moment
     WHERE hold.ledger = moment.id AND hold.hold_key = booked_before.hold_key AND ($4 OR NOT due)
         AND (booked_before.held <> 0 OR more <> 0)
     RETURNING booked_before.*
@@ -255,18 +260,56 @@ CORRECT = f"""{MOMENT}, known AS (
 SELECT due, known.state FROM moment LEFT JOIN known ON true"""
 
 EXPIRE = f"""{MOMENT}, over AS (
-    SELECT hold_key FROM occamroute_holds
+    SELECT hold_key, expires FROM occamroute_holds
     WHERE ledger = $1 AND state = 'held' AND expires <= (SELECT now FROM moment) ORDER BY expires LIMIT {AT_ONCE}
 ), expired AS (
-    UPDATE occamroute_holds AS hold SET state = 'expired' FROM over, moment
+    UPDATE occamroute_holds AS hold SET state = 'expired', expires = now FROM over, moment
     WHERE hold.ledger = moment.id AND hold.hold_key = over.hold_key
-    RETURNING hold.hold_key, hold.client, hold.window_start, hold.amount, hold.expires
+    RETURNING hold.hold_key, hold.client, hold.window_start, hold.amount, over.expires
 ), changed AS (
     SELECT row_number() OVER (ORDER BY expires, hold_key) AS place, 'expire' AS event, hold_key, client, window_start,
         -amount AS held, amount AS spent
     FROM expired
 ){NOTES}{SUMS}{REBOOKED}
 SELECT count(*) FROM expired"""
+
+# $2 the entry to begin after; $3 the least age of what is folded, in milliseconds; $4 summaries; $5 how many entries.
+FOLD = f"""{MOMENT}, chunk AS MATERIALIZED (
+    SELECT * FROM occamroute_entries WHERE ledger = $1 AND number > $2 ORDER BY number LIMIT $5
+), foldable AS (
+    SELECT chunk.* FROM chunk, moment WHERE at < now - $3 AND (event = 'compact' OR event <> 'cap' AND NOT EXISTS (
+        SELECT FROM occamroute_holds AS hold WHERE hold.ledger = $1 AND hold.hold_key = chunk.hold_key
+            AND (hold.state = 'held' OR hold.expires >= now - $3)
+    ))
+    UNION ALL
+    SELECT * FROM occamroute_entries WHERE ledger = $1 AND number = ANY ($4) AND event = 'compact'
+), grouped AS MATERIALIZED (
+    SELECT number, event, hold_key, window_start, client, max(number) OVER alike AS kept, max(at) OVER alike AS latest,
+        count(*) OVER alike AS rows, sum(held) OVER alike AS held, sum(spent) OVER alike AS spent,
+        sum(CASE event WHEN 'compact' THEN hold_key::bigint ELSE 1 END) OVER alike AS stands_for
+    FROM foldable WINDOW alike AS (PARTITION BY window_start, client)
+), folded AS MATERIALIZED (
+    SELECT * FROM grouped WHERE abs(held) <= {MOST} AND abs(spent) <= {MOST}
+), removed AS (
+    DELETE FROM occamroute_entries AS entry USING folded
+    WHERE entry.ledger = $1 AND entry.number = folded.number AND folded.number <> kept RETURNING entry.number
+), summarized AS (
+    UPDATE occamroute_entries AS entry SET at = latest, event = 'compact', hold_key = stands_for::text,
+        held = folded.held::bigint, spent = folded.spent::bigint
+    FROM folded WHERE entry.ledger = $1 AND entry.number = folded.number AND folded.number = kept
+        AND (rows > 1 OR folded.event <> 'compact')
+), freed AS (
+    DELETE FROM occamroute_holds AS hold USING (SELECT DISTINCT hold_key FROM folded WHERE event <> 'compact') AS old
+    WHERE hold.ledger = $1 AND hold.hold_key = old.hold_key RETURNING hold.hold_key
+), summaries AS (
+    SELECT array_agg(window_start ORDER BY number) AS windows, array_agg(client ORDER BY number) AS clients,
+        array_agg(number ORDER BY number) AS numbers
+    FROM folded WHERE number = kept
+)
+SELECT (SELECT max(number) FROM chunk),
+    coalesce((SELECT at FROM chunk ORDER BY number DESC LIMIT 1) >= now - $3, true),
+    (SELECT count(*) FROM removed), (SELECT count(*) FROM freed), windows, clients, numbers
+FROM moment, summaries"""
 
 # $2 client, $3 the new cap in words.
 NOTE_CAP = f"""{MOMENT}
@@ -283,6 +326,7 @@ PREPARE occamroute_reply (integer, text) AS {REPLY};
 PREPARE occamroute_end_with_reply (integer, text, bigint, text, boolean, text, text) AS {END_WITH_REPLY};
 PREPARE occamroute_end (integer, text, bigint, text, boolean) AS {END};
 PREPARE occamroute_correct (integer, text, bigint, boolean) AS {CORRECT};
+PREPARE occamroute_fold (integer, bigint, bigint, bigint[], integer) AS {FOLD};
 PREPARE occamroute_expire (integer) AS {EXPIRE};
 PREPARE occamroute_note_cap (integer, text, text) AS {NOTE_CAP};
 """
@@ -308,6 +352,7 @@ DO_END_WITH_REPLY = (
     "%(content)s);"
 )
 DO_CORRECT = "EXECUTE occamroute_correct (%(ledger)s, %(key)s, %(spent)s, %(whatever)s);"
+DO_FOLD = "EXECUTE occamroute_fold (%(ledger)s, %(after)s, %(keep)s, %(summaries)s::bigint[], %(most)s);"
 DO_EXPIRE = "EXECUTE occamroute_expire (%(ledger)s);"
 DO_NOTE_CAP = "EXECUTE occamroute_note_cap (%(ledger)s, %(client)s, %(said)s);"
 SET_CAP = "UPDATE occamroute_ledgers SET cap = %(cap)s WHERE id = %(ledger)s;"
