@@ -176,6 +176,19 @@ def test_a_hold_that_changed_lately_is_kept(began: Callable[..., Any]) -> None:
     assert [(entry.event, entry.held, entry.spent) for entry in ledger.entries()] == [("compact", 0, 1)]
 
 
+def test_a_lease_that_nobody_has_seen_end(began: Callable[..., Any]) -> None:
+    """Its hold is not deleted, however long ago that was: it still has to be counted as spent."""
+    ledger = began(10)
+    ledger.reserve(1, key="forgotten", lease_seconds=1)
+    set_clock(ledger, AHEAD + 400 * DAY)
+    assert ledger.compact(keep_days=1) == Compaction(0, 0)
+    assert (ledger.balance().held, ledger.balance().spent) == (0, 1)
+    assert ledger.compact(keep_days=1) == Compaction(0, 0)
+    set_clock(ledger, AHEAD + 402 * DAY)
+    assert ledger.compact(keep_days=1) == Compaction(1, 1)
+    assert ledger.balance().spent == 1
+
+
 class StopError(Exception):
     """What interrupts a compaction."""
 
