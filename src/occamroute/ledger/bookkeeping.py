@@ -202,6 +202,11 @@ class Bookkeeping(ABC):
         """Where it is, without user and password."""
         return str(self._place)
 
+    @property
+    def identity(self) -> str | None:
+        """What tells this ledger from all others, whoever opens it; None: no other process can."""
+        return None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} at {self._place}>"
 

@@ -58,6 +58,7 @@ class PostgresLedger(Bookkeeping):
         self._line = Line(address)
         self._address = address
         self._id = NOBODY
+        self._database = ""
         super().__init__(self._line.place, cap, window, clients, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,6 +70,11 @@ class PostgresLedger(Bookkeeping):
             )
         return partial(PostgresLedger, cap=None, name=self._name), (self._address,)
 
+    @property
+    def identity(self) -> str:
+        """What tells this ledger from all others, whoever opens it; addresses that name a host differently do not."""
+        return f"{self._database}#{self._name}"
+
     def _begin(self, settings: Settings | None) -> Settings | None:
         known = self._line.talk(lambda connection: self._begun(connection, settings))
         if known is not None:
@@ -76,6 +82,7 @@ class PostgresLedger(Bookkeeping):
         return known
 
     def _begun(self, connection: Any, settings: Settings | None) -> Settings | None:
+        self._database = self._line.database(connection)
         with connection.transaction():
             run(connection, statements.LOCK, ledger=NOBODY)
             # Who may not make tables can still use those that are there.
