@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run
@@ -13,11 +15,11 @@ from test_cli_live import MODULE, pool_text, refused, write_queries
 import occamroute as oc
 
 
-def said(*words: object, cwd: Path) -> dict[str, str]:
+def said(*words: object, cwd: Path) -> dict[str, Any]:
     """What a command prints as JSON."""
     done = run(*words, "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -46,6 +48,28 @@ def test_show_and_set(tmp_path: Path) -> None:
     done = run("budget", "show", address, cwd=tmp_path)
     assert done.stdout.splitlines()[:4] == ["cap        1", "held       0.5", "spent      0.75", "available  0"]
     ledger.close()
+
+
+def test_compact(tmp_path: Path) -> None:
+    """What ended long ago is folded, and the balance stays; ledgers that share a store are told apart by name."""
+    address = f"sqlite:///{tmp_path}/spend.db"
+    for name in ("default", "other"):
+        assert said("budget", "set", address, 10, "--name", name, cwd=tmp_path)["cap"] == "10"
+    with closing(oc.open_ledger(address, name="other")) as ledger:
+        for number in range(3):
+            ledger.settle(ledger.reserve(1, key=str(number)), 0.5)
+        ledger.reserve(1, key="held", lease_seconds=10**9)
+        # As if the file system's clock had shown the year 2040 since.
+        ledger._connection.execute("UPDATE occamroute_ledgers SET clock = 2210000000000 WHERE name = 'other'")  # type: ignore[attr-defined]
+    command = ("budget", "compact", address, "--keep-days")
+    assert said(*command, 400, cwd=tmp_path) == {"entries": 0, "holds": 0}
+    assert said(*command, 10_000, "--name", "other", cwd=tmp_path) == {"entries": 0, "holds": 0}
+    done = run(*command, 400, "--name", "other", cwd=tmp_path)
+    assert done.stdout.splitlines() == ["entries    5 removed", "holds      3 removed"]
+    found = said("budget", "show", address, "--name", "other", cwd=tmp_path)
+    assert (found["held"], found["spent"]) == ("1", "1.5")
+    refused(run(*command, 0, cwd=tmp_path), "keep_days must be a number from 1 to")
+    refused(run(*command, 400, "--name", "nobody", cwd=tmp_path), "there is no ledger 'nobody' yet")
 
 
 def test_batches_share_a_cap(tmp_path: Path) -> None:

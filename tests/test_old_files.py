@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
+import sqlite3
+import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from old_files import make
 
 import occamroute as oc
+from occamroute.ledger.base import Find, FindReply, Reply, Reserve
 from occamroute.serving.keys import read_keys
 
 RELEASES = sorted(path for path in (Path(__file__).parent / "old_files").iterdir() if (path / "contents.json").exists())
@@ -115,16 +119,87 @@ def check_ledger(address: str, contents: Any) -> None:
         oc.open_ledger(address, cap=11)
 
 
-def test_a_ledger_in_a_file(old: Path, contents: Any) -> None:
-    check_ledger(f"sqlite:///{old}/ledger.db", contents)
-
-
-def test_a_ledger_in_postgresql(old: Path, contents: Any, database: str) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def old_ledger(request: pytest.FixtureRequest, old: Path) -> str:
+    """The address of a ledger as a release left it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{old}/ledger.db"
     import psycopg
 
+    address: str = request.getfixturevalue("database")
+    with psycopg.connect(address) as connection:
+        connection.execute((old / "ledger.sql").read_text(encoding="utf-8").encode())
+    return address
+
+
+def test_a_ledger(old_ledger: str, contents: Any) -> None:
+    check_ledger(old_ledger, contents)
+
+
+def rows_of(address: str, table: str) -> set[tuple[Any, ...]]:
+    """The rows of one of the ledger's tables, read without occamroute."""
+    words = f"SELECT * FROM occamroute_{table}"  # noqa: S608  # our own words
+    if address.startswith("sqlite"):
+        with closing(sqlite3.connect(address.removeprefix("sqlite:///"))) as file:
+            return set(file.execute(words))
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        return set(connection.execute(words.encode()))
+
+
+def reserve_with_a_reply(address: str, who: int, results: Any) -> None:
+    with closing(oc.open_ledger(address)) as ledger:
+        results.put([ledger.apply([Reserve("shared", 0.5, reply=Reply("x", str(who))), FindReply("shared")]), who])
+
+
+def test_a_ledger_is_migrated_when_several_processes_open_it(old_ledger: str) -> None:
+    """Nothing is lost, one of them makes the table of replies, and all can use it at once."""
+    tables = ("ledgers", "clients", "accounts", "holds", "entries")
+    before = {table: rows_of(old_ledger, table) for table in tables}
+    context = multiprocessing.get_context("spawn")
+    results: Any = context.Queue()
+    workers = [context.Process(target=reserve_with_a_reply, args=(old_ledger, who, results)) for who in range(6)]
+    for worker in workers:
+        worker.start()
+    found = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    makers = [who for (hold, _), who in found if hold.fresh]
+    assert len(makers) == 1
+    assert all(reply == Reply("x", str(makers[0])) for (_, reply), _ in found)
+    after = {table: rows_of(old_ledger, table) for table in tables}
+    assert [row[1:5] for row in after["ledgers"]] == [("default", 2, 10 * 10**9, "total")]
+    assert after["clients"] == before["clients"]
+    for table in ("holds", "entries"):
+        assert after[table] > before[table]
+        assert len(after[table]) == len(before[table]) + 1
+    assert after["accounts"] - before["accounts"] == {(1, "", 0, 2_500_000_000, 1_250_000_000)}
+
+
+def test_a_role_that_may_not_make_tables(old: Path, database: str) -> None:
+    """It cannot migrate a ledger; once the owner has, it uses everything as before, replies too."""
+    import psycopg
+
+    role = f"user_{uuid.uuid4().hex}"
     with psycopg.connect(database) as connection:
         connection.execute((old / "ledger.sql").read_text(encoding="utf-8").encode())
-    check_ledger(database, contents)
+        for words in (
+            f"CREATE ROLE {role} LOGIN",
+            "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+        ):
+            connection.execute(words.encode())
+    other = database.replace("postgres@", f"{role}@").replace("postgres:@", f"{role}:@")
+    assert other != database
+    with pytest.raises(oc.LedgerError, match="permission denied for schema public"):
+        oc.open_ledger(other)
+    with closing(oc.open_ledger(database)) as ledger:
+        assert len(list(ledger.entries())) == 7
+    with closing(oc.open_ledger(other)) as ledger:
+        done = ledger.apply([Reserve("a", 1, reply=Reply("x", "y")), Find("a"), FindReply("a")])
+        assert done[2] == Reply("x", "y")
 
 
 def test_a_state_folder(old: Path, contents: Any) -> None:

@@ -106,12 +106,13 @@ class BatchBudget:
         wanted = rounded_up(amount)
         if name:
             wish = Reserve(f"{self.run}/{name}", wanted, LEASE_SECONDS)
-            hold = await self._queue.reserve(wish, seconds=PATIENCE)
+            hold = await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
             if hold.state != "released" and hold.amount >= wanted:
                 return hold
         key = f"{self.run}/{self._process}/{call}"
         try:
-            return await self._queue.reserve(Reserve(key, wanted, LEASE_SECONDS), seconds=PATIENCE)
+            wish = Reserve(key, wanted, LEASE_SECONDS)
+            return await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
         except LedgerError:
             # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
             self.owe({key: (Hold(key, wanted), Fraction(0))})

@@ -9,9 +9,9 @@ from typing import Any
 
 from occamroute._money import Amount
 from occamroute.errors import InvalidInputError, UnknownNameError
-from occamroute.ledger.base import Balance, Entry, Hold, Ledger
+from occamroute.ledger.base import Balance, Compaction, Entry, Hold, Ledger
 
-__all__ = ["Balance", "Entry", "Hold", "Ledger", "open_ledger"]
+__all__ = ["Balance", "Compaction", "Entry", "Hold", "Ledger", "open_ledger"]
 
 HOMES = {
     "memory": "occamroute.ledger.memory:MemoryLedger",

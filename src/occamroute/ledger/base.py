@@ -15,18 +15,23 @@ from occamroute._money import Amount, money
 from occamroute.errors import InvalidInputError, OccamError
 
 __all__ = [
+    "LONGEST_REPLY",
     "MOST",
     "Balance",
+    "Compaction",
     "Entry",
     "Find",
+    "FindReply",
     "Hold",
     "Ledger",
     "Operation",
     "Release",
+    "Reply",
     "Reserve",
     "Settle",
     "State",
     "amount_of",
+    "checked_reply",
     "lease_of",
     "name_of",
     "rounded_down",
@@ -45,6 +50,8 @@ MOST = 2**63 - 1
 EXACTLY = Context(prec=600)
 # Databases index names, and an index takes only so many bytes.
 LONGEST = 400
+# Characters of a reply's content: it travels to the store with other operations, which must not wait for it.
+LONGEST_REPLY = 2**20
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,10 @@ class Balance:
 class Entry:
     """One change: when (seconds since 1970), what happened to which hold, and what that did to held and spent.
 
-    Numbers count up from 1 without a gap. ``event`` is "reserve", "settle", "release", "expire" or "correct"; or
-    "cap", whose key is then the new cap of everybody or of the client ("none": it has none of its own any more).
+    Numbers count up from 1. A gap is where ``compact`` has folded entries into a summary. ``event`` is "reserve",
+    "settle", "release", "expire" or "correct"; or "cap", whose key is then the new cap of everybody or of the client
+    ("none": it has none of its own any more); or "compact", a summary, whose key is how many entries were folded into
+    it, and whose number and time are those of the last of them.
     """
 
     number: int
@@ -100,21 +109,51 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Compaction:
+    """What ``compact`` did: how many fewer entries and holds there are."""
+
+    entries: int
+    holds: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client was answered under an idempotency key, for its next request under the same key.
+
+    ``about`` says what the request was (a digest of it), at most 400 characters; ``content`` is the answer, at most
+    1,048,576. Both are text without NUL characters.
+    """
+
+    about: str
+    content: str
+
+
+@dataclass(frozen=True)
 class Reserve:
-    """What ``reserve`` is called with, for ``apply``."""
+    """What ``reserve`` is called with, for ``apply``.
+
+    ``reply`` is stored under the key in the same transaction, if this call makes the hold. Replies are found by
+    ``FindReply`` for 24 hours by the store's clock.
+    """
 
     key: str
     amount: Amount
     lease_seconds: float = 60.0
     client: str | None = None
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
 class Settle:
-    """What ``settle`` is called with, for ``apply``."""
+    """What ``settle`` is called with, for ``apply``.
+
+    ``reply`` replaces the reply under the hold's key in the same transaction, if this call settles the hold. A hold
+    that was settled or released before keeps the reply that it has.
+    """
 
     hold: Hold
     amount: Amount
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +170,14 @@ class Find:
     key: str
 
 
-Operation: TypeAlias = Reserve | Settle | Release | Find
+@dataclass(frozen=True)
+class FindReply:
+    """Look up the reply under a key, for ``apply``: a ``Reply``, or None if there is none or it is 24 hours old."""
+
+    key: str
+
+
+Operation: TypeAlias = Reserve | Settle | Release | Find | FindReply
 
 
 class Ledger(Protocol):
@@ -164,8 +210,8 @@ class Ledger(Protocol):
         """Give a hold back: nothing was spent."""
         ...
 
-    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
-        """Do many operations in one transaction, in order; for each what its method returns, or the error it raises.
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | Reply | OccamError | None]:
+        """Do many operations in one transaction, in order; for each its result, or the error that its method raises.
 
         ``LedgerError`` is raised for all of them together: then none was done, or their outcome is unknown.
         """
@@ -189,7 +235,18 @@ class Ledger(Protocol):
     def entries(self, *, after: int = 0, limit: int | None = None, newest: bool = False) -> Iterator[Entry]:
         """What happened, in order; the sums of all entries are the balance.
 
-        Only entries with a number above ``after``, and at most ``limit`` of them; ``newest`` begins at the end.
+        Only entries with a number above ``after``, and at most ``limit`` of them; ``newest`` begins at the end. Sums of
+        entries that are read while ``compact`` runs may count some twice.
+        """
+        ...
+
+    def compact(self, *, keep_days: float) -> Compaction:
+        """Delete holds that ended more than ``keep_days`` (at least 1) ago, and fold their entries into summaries.
+
+        There is one summary for each window and client: the sums of all entries stay as they are. What is held, and
+        what has changed since, is not touched. A key whose hold is deleted is unknown from then on: it cannot be
+        corrected, and ``reserve`` under it makes a new hold. It is done a little at a time, beside other operations; it
+        may be interrupted at any moment, and made by several processes at once.
         """
         ...
 
@@ -236,6 +293,21 @@ def name_of(text: str, name: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST or "\0" in text or not _encodable(text):
         raise InvalidInputError(f"{name} must be a text of 1 to {LONGEST} characters, got {text!r:.60}.")
     return text
+
+
+def checked_reply(reply: Reply | None) -> Reply | None:
+    """A reply that every store can keep."""
+    if reply is None:
+        return None
+    if not isinstance(reply, Reply):
+        raise InvalidInputError(f"reply must be a Reply, got {reply!r:.60}.")
+    name_of(reply.about, "about")
+    content = reply.content
+    if not isinstance(content, str) or len(content) > LONGEST_REPLY or "\0" in content or not _encodable(content):
+        raise InvalidInputError(
+            f"content must be a text of at most {LONGEST_REPLY} characters without NUL, got {content!r:.60}."
+        )
+    return reply
 
 
 def _encodable(text: str) -> bool:

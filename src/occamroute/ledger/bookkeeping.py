@@ -1,11 +1,13 @@
 """What is the same for every store: arguments are looked at, amounts become whole billionths and decimals again.
 
-A store knows six operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
+A store knows seven operations on whole numbers (amounts in billionths, times in milliseconds since 1970).
 """
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +17,19 @@ from occamroute._money import Amount
 from occamroute.errors import BudgetExceededError, InvalidInputError, LedgerError, OccamError, UnknownNameError
 from occamroute.ledger.base import (
     Balance,
+    Compaction,
     Entry,
     Find,
+    FindReply,
     Hold,
     Operation,
     Release,
+    Reply,
     Reserve,
     Settle,
     State,
     amount_of,
+    checked_reply,
     lease_of,
     name_of,
     rounded_down,
@@ -36,9 +42,14 @@ __all__ = [
     "FORMAT",
     "LAST",
     "PATIENCE",
+    "REPLIES_FORGOTTEN",
+    "REPLY_LIFE",
     "Bookkeeping",
     "Ending",
+    "Folded",
+    "Found",
     "Lookup",
+    "ReplyLookup",
     "Reserved",
     "Settings",
     "Standing",
@@ -46,10 +57,17 @@ __all__ = [
     "Wish",
 ]
 
-# Of the tables: a store of another format is refused.
-FORMAT = 1
+# Of the tables. 0.1.0 wrote format 1, which is brought up to date when it is opened; a newer one is refused.
+FORMAT = 2
+OLDEST_FORMAT = 1
+# Milliseconds after which a reply is no longer found, and how many of those are deleted when another is stored.
+REPLY_LIFE = 86_400_000
+REPLIES_FORGOTTEN = 10
 # Seconds. Who has not got its turn by then is refused: whoever is in its way is stopped, or dead slow.
 PATIENCE = 5.0
+# So many entries are folded in one transaction, for which everybody else waits.
+FOLDED_AT_ONCE = 1000
+DAY = 86_400_000
 # Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
 BLOCK = 1000
 # No entry has a number as large.
@@ -74,6 +92,7 @@ class Wish:
     lease: int
     client: str | None
     maker: int
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,7 @@ class Ending:
     key: str
     spent: int
     state: State
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +112,14 @@ class Lookup:
     key: str
 
 
-Step: TypeAlias = Wish | Ending | Lookup
+@dataclass(frozen=True)
+class ReplyLookup:
+    """A reply to be looked up."""
+
+    key: str
+
+
+Step: TypeAlias = Wish | Ending | Lookup | ReplyLookup
 
 
 @dataclass(frozen=True)
@@ -127,6 +154,25 @@ class Standing:
         return everybody if self.own_cap is None else min(everybody, self.own_cap - self.own_held - self.own_spent)
 
 
+@dataclass(frozen=True)
+class Folded:
+    """What one transaction of a compaction did.
+
+    ``last`` is the number of the last entry that was looked at (None: there was none); ``done``: those after it are too
+    new. ``summaries`` are those written or met, by window, client and number.
+    """
+
+    last: int | None
+    done: bool
+    entries: int
+    holds: int
+    summaries: Sequence[tuple[int, str | None, int]]
+
+
+# What a store says of a step.
+Found: TypeAlias = Reserved | Reply | bool | None
+
+
 class Bookkeeping(ABC):
     """A ledger over a store that keeps whole numbers."""
 
@@ -156,6 +202,11 @@ class Bookkeeping(ABC):
         """Where it is, without user and password."""
         return str(self._place)
 
+    @property
+    def identity(self) -> str | None:
+        """What tells this ledger from all others, whoever opens it; None: no other process can."""
+        return None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} at {self._place}>"
 
@@ -180,12 +231,12 @@ class Bookkeeping(ABC):
         """Make the tables; the settings of the ledger of this name, begun with these if there was none."""
 
     @abstractmethod
-    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
+    def _apply(self, steps: Sequence[Step]) -> list[Found]:
         """Do all of them in one transaction, in order.
 
         A wish holds its amount if that fits and its key is new, and gives the hold that the key has now. An ending
-        settles or releases a hold that is not yet, and tells whether there is such a hold. A key alone is looked up:
-        its hold as it is now, or None.
+        settles or releases a hold that is not yet, and tells whether there is such a hold. Both store their reply if
+        they changed the hold. A key alone is looked up: its hold as it is now, or its reply, or None.
         """
 
     @abstractmethod
@@ -205,6 +256,15 @@ class Bookkeeping(ABC):
         """Entries with numbers between, from one end or the other."""
 
     @abstractmethod
+    def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
+        """Fold the old ones among so many entries after a number, and these summaries; delete the holds of the entries.
+
+        Entries of holds that ended at least ``keep`` ago, or are deleted already, are old if they are of that age
+        themselves. Those of one window and client become a summary, which takes the place of the last of them. Where
+        a summary would be beyond 64 bits, nothing of that window and client is folded.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of the store."""
 
@@ -212,9 +272,9 @@ class Bookkeeping(ABC):
         """Hold an amount, or raise ``BudgetExceededError``; the same key gives the same hold."""
         return cast(Hold, self._done(Reserve(key, amount, lease_seconds, client)))
 
-    def apply(self, operations: Sequence[Operation]) -> list[Hold | OccamError | None]:
-        """Do many operations in one transaction; for each what its method returns, or the error that it raises."""
-        done: list[Hold | OccamError | None] = [None] * len(operations)
+    def apply(self, operations: Sequence[Operation]) -> list[Hold | Reply | OccamError | None]:
+        """Do many operations in one transaction; for each its result, or the error that its method raises."""
+        done: list[Hold | Reply | OccamError | None] = [None] * len(operations)
         steps: dict[int, Step] = {}
         for number, operation in enumerate(operations):
             try:
@@ -226,11 +286,11 @@ class Bookkeeping(ABC):
             done[number] = _result(step, result)
         return done
 
-    def _done(self, operation: Operation) -> Hold | None:
+    def _done(self, operation: Reserve | Settle | Release | Find) -> Hold | None:
         (result,) = self.apply([operation])
         if isinstance(result, OccamError):
             raise result
-        return result
+        return cast("Hold | None", result)
 
     def find(self, key: str) -> Hold | None:
         """The hold under a key, whichever process made it; None: there is none."""
@@ -287,34 +347,81 @@ class Bookkeeping(ABC):
             left -= len(rows)
             after, before = (after, int(rows[-1][0])) if newest else (int(rows[-1][0]), before)
 
+    def compact(self, *, keep_days: float) -> Compaction:
+        """Delete holds that ended more than ``keep_days`` ago, and fold their entries into summaries."""
+        known = isinstance(keep_days, int | float) and not isinstance(keep_days, bool)
+        if not known or not 1 <= keep_days <= 1e6:
+            raise InvalidInputError(f"keep_days must be a number from 1 to 1,000,000, got {keep_days!r:.40}.")
+        keep = math.ceil(keep_days * DAY)
+        entries = holds = 0
+        summaries: dict[tuple[int, str | None], list[int]] = {}
+        after: int | None = 0
+        while after is not None:
+            folded = self._folded(after, (), keep)
+            entries, holds = entries + folded.entries, holds + folded.holds
+            for start, client, number in folded.summaries:
+                summaries.setdefault((start, client), []).append(number)
+            after = None if folded.done else folded.last
+        return Compaction(entries + self._merged(summaries, keep), holds)
+
+    def _merged(self, summaries: Mapping[tuple[int, str | None], list[int]], keep: int) -> int:
+        """Fold the summaries of each window and client into one; how many fewer there are."""
+        removed = 0
+        while True:
+            before = removed
+            several = [number for numbers in summaries.values() if len(numbers) > 1 for number in numbers]
+            for start in range(0, len(several), FOLDED_AT_ONCE):
+                some = several[start : start + FOLDED_AT_ONCE]
+                folded = self._folded(LAST, some, keep)
+                removed += folded.entries
+                for window, client, number in folded.summaries:
+                    numbers = summaries[window, client]
+                    numbers[:] = [*(set(numbers) - set(some)), number]
+            if removed == before:  # also where they do not fit into 64 bits
+                return removed
+
+    def _folded(self, after: int, summaries: Sequence[int], keep: int) -> Folded:
+        """Fold some, and then leave the store to others for as long as that took."""
+        begun = time.monotonic()
+        folded = self._fold(after, FOLDED_AT_ONCE, summaries, keep)
+        time.sleep(time.monotonic() - begun)
+        return folded
+
     def _gone(self) -> LedgerError:
         return LedgerError(self._place, f"ledger {self._name!r} is not in it any more")
 
     def _checked_format(self, found: int) -> None:
-        if found != FORMAT:
-            raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {FORMAT}")
+        if not OLDEST_FORMAT <= found <= FORMAT:
+            formats = f"{OLDEST_FORMAT} to {FORMAT}"
+            raise LedgerError(self._place, f"its format is {found}, this version of occamroute reads {formats}")
 
 
 def _step(operation: Operation) -> Step:
     """An operation whose arguments were checked, in whole billionths."""
     if isinstance(operation, Find):
         return Lookup(name_of(operation.key, "key"))
+    if isinstance(operation, FindReply):
+        return ReplyLookup(name_of(operation.key, "key"))
     if isinstance(operation, Reserve):
         client = None if operation.client is None else name_of(operation.client, "client")
         # 63 bits, for databases have no unsigned numbers.
         key, maker = name_of(operation.key, "key"), secrets.randbits(63)
-        return Wish(key, rounded_up(operation.amount), lease_of(operation.lease_seconds), client, maker)
-    spent, state = (rounded_up(operation.amount), "settled") if isinstance(operation, Settle) else (0, "released")
+        lease, reply = lease_of(operation.lease_seconds), checked_reply(operation.reply)
+        return Wish(key, rounded_up(operation.amount), lease, client, maker, reply)
+    spent = rounded_up(operation.amount) if isinstance(operation, Settle) else 0
     if not isinstance(operation.hold, Hold):
         raise InvalidInputError(f"hold must be what reserve gave, got {operation.hold!r:.60}.")
-    return Ending(name_of(operation.hold.key, "key"), spent, state)  # type: ignore[arg-type]  # of the two words above
+    key = name_of(operation.hold.key, "key")
+    if isinstance(operation, Settle):
+        return Ending(key, spent, "settled", checked_reply(operation.reply))
+    return Ending(key, spent, "released")
 
 
-def _result(step: Step, found: Reserved | bool | None) -> Hold | OccamError | None:
+def _result(step: Step, found: Found) -> Hold | Reply | OccamError | None:
     if isinstance(step, Ending) or isinstance(found, bool):
         return None if found else _unknown(step.key)
-    if found is None:
-        return None
+    if found is None or isinstance(found, Reply):
+        return found
     if found.state is not None:
         fresh = isinstance(step, Wish) and found.maker == step.maker
         return Hold(step.key, amount_of(found.amount), found.state, fresh=fresh, client=found.client)

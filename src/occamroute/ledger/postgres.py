@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeAlias
 
 from occamroute._money import Amount
 from occamroute.errors import InvalidInputError
 from occamroute.ledger import postgres_statements as statements
-from occamroute.ledger.base import amount_of
+from occamroute.ledger.base import Reply, amount_of
 from occamroute.ledger.bookkeeping import (
     FORMAT,
     LAST,
     Bookkeeping,
     Ending,
-    Lookup,
+    Folded,
+    Found,
+    ReplyLookup,
     Reserved,
     Settings,
     Standing,
@@ -33,8 +34,6 @@ NOBODY = 0
 Asked: TypeAlias = tuple[str, Mapping[str, Any]]
 LOCK: Asked = (statements.LOCK, {})
 EXPIRE: Asked = (statements.DO_EXPIRE, {})
-
-WORDS = {Wish: statements.DO_RESERVE, Ending: statements.DO_END, Lookup: statements.ASK_HOLD}
 
 
 class PostgresLedger(Bookkeeping):
@@ -59,6 +58,7 @@ class PostgresLedger(Bookkeeping):
         self._line = Line(address)
         self._address = address
         self._id = NOBODY
+        self._database = ""
         super().__init__(self._line.place, cap, window, clients, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,6 +70,11 @@ class PostgresLedger(Bookkeeping):
             )
         return partial(PostgresLedger, cap=None, name=self._name), (self._address,)
 
+    @property
+    def identity(self) -> str:
+        """What tells this ledger from all others, whoever opens it; addresses that name a host differently do not."""
+        return f"{self._database}#{self._name}"
+
     def _begin(self, settings: Settings | None) -> Settings | None:
         known = self._line.talk(lambda connection: self._begun(connection, settings))
         if known is not None:
@@ -77,11 +82,15 @@ class PostgresLedger(Bookkeeping):
         return known
 
     def _begun(self, connection: Any, settings: Settings | None) -> Settings | None:
+        self._database = self._line.database(connection)
         with connection.transaction():
             run(connection, statements.LOCK, ledger=NOBODY)
             # Who may not make tables can still use those that are there.
-            if run(connection, statements.IS_THERE)[0][0] is None:
+            ledgers, replies = run(connection, statements.ARE_THERE)[0]
+            if ledgers is None:
                 run(connection, statements.SCHEMA)
+            elif replies is None:
+                run(connection, statements.ADD_REPLIES)
             found = run(connection, statements.FIND, name=self._name)
             if not found and settings is None:
                 return None
@@ -93,10 +102,12 @@ class PostgresLedger(Bookkeeping):
                     run(connection, statements.SET_CLIENT, ledger=found[0][0], client=client, cap=cap)
             self._id, form, cap, window = found[0]
             self._checked_format(form)
+            if form != FORMAT:
+                run(connection, statements.MIGRATE, ledger=self._id, format=FORMAT)
             return Settings(cap, window, dict(run(connection, statements.CLIENTS, ledger=self._id)))
 
-    def _apply(self, steps: Sequence[Step]) -> list[Reserved | bool | None]:
-        asked = [(WORDS[type(step)], asdict(step)) for step in steps]
+    def _apply(self, steps: Sequence[Step]) -> list[Found]:
+        asked = [_asked(step) for step in steps]
         return [_told(step, row) for step, row in zip(steps, self._operations(asked), strict=True)]
 
     def _correct(self, key: str, spent: int) -> bool:
@@ -106,12 +117,11 @@ class PostgresLedger(Bookkeeping):
     def _operations(self, asked: Sequence[Asked]) -> list[Row]:
         """The row that each statement gives, after leases that are over were expired; all in one transaction."""
         rows = self._send([LOCK, *((words, {**values, "whatever": False}) for words, values in asked)])[1:]
-        # Those that found a lease that is over have changed nothing.
-        late = [number for number, row in enumerate(rows) if row[0]]
-        if late:
-            again = [(words, {**values, "whatever": True}) for words, values in (asked[number] for number in late)]
-            for number, row in zip(late, self._send([LOCK, EXPIRE, *again])[2:], strict=True):
-                rows[number] = row
+        # Those that found a lease that is over have changed nothing, nor have lookups: all from there on are done anew.
+        late = next((number for number, row in enumerate(rows) if row[0]), len(rows))
+        if late < len(rows):
+            again = [(words, {**values, "whatever": True}) for words, values in asked[late:]]
+            rows[late:] = self._send([LOCK, EXPIRE, *again])[2:]
         return rows
 
     def _standing(self, client: str | None) -> Standing:
@@ -132,6 +142,12 @@ class PostgresLedger(Bookkeeping):
         words = statements.NEWEST if newest else statements.ENTRIES
         between = {"after": after, "before": before, "limit": limit}
         return self._line.talk(lambda connection: run(connection, words, ledger=self._id, **between))
+
+    def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
+        values = {"after": after, "keep": keep, "summaries": list(summaries), "most": most}
+        last, done, entries, holds, *found = self._send([LOCK, (statements.DO_FOLD, values)])[1]
+        starts, clients, numbers = (column or () for column in found)
+        return Folded(last, done, entries, holds, list(zip(starts, clients, numbers, strict=True)))
 
     def _asked(self, words: str, **values: Any) -> Row:
         """The row that one statement gives."""
@@ -157,10 +173,25 @@ class PostgresLedger(Bookkeeping):
         self._line.close()
 
 
-def _told(step: Step, row: Row) -> Reserved | bool | None:
+def _asked(step: Step) -> Asked:
+    """The statement of a step, with its values."""
+    values = dict(vars(step))
+    reply = values.pop("reply", None)
+    if reply is not None:
+        values |= {"about": reply.about, "content": reply.content}
+    if isinstance(step, Wish):
+        return statements.DO_RESERVE if reply is None else statements.DO_RESERVE_WITH_REPLY, values
+    if isinstance(step, Ending):
+        return statements.DO_END if reply is None else statements.DO_END_WITH_REPLY, values
+    return statements.ASK_REPLY if isinstance(step, ReplyLookup) else statements.ASK_HOLD, values
+
+
+def _told(step: Step, row: Row) -> Found:
     """What a row says of a step; the first column, whether a lease is over, is dealt with."""
     if isinstance(step, Ending):
         return row[1] is not None
+    if isinstance(step, ReplyLookup):
+        return None if row[1] is None else Reply(*row[1:])
     _, available, amount, state, maker, client = row
     if state is None:
         return Reserved(available) if isinstance(step, Wish) else None

@@ -77,6 +77,12 @@ class Line:
         """Whether the address itself holds a password."""
         return bool(self._secret)
 
+    def database(self, connection: Any) -> str:
+        """The database that a connection leads to, with what the address leaves to the environment; no user."""
+        info = connection.info
+        host, port = self._address.get("host") or info.host, self._address.get("port") or info.port
+        return f"postgresql://{host}:{port}/{info.dbname}"
+
     def _forget(self) -> None:
         """Begin without connections, at the start or in a forked child."""
         self._idle: deque[Any] = deque()

@@ -73,6 +73,11 @@ class SqliteLedger(EmbeddedLedger):
         """Sent to another process of this machine, it is opened there anew."""
         return partial(SqliteLedger, cap=None, name=self._name), (f"{PREFIX}{self._path}",)
 
+    @property
+    def identity(self) -> str:
+        """What tells this ledger from all others, whoever opens it."""
+        return f"{PREFIX}{self._path.resolve()}#{self._name}"
+
     def _begin(self, settings: Settings | None) -> Settings | None:
         if settings is None and not self._path.exists() and self._path.parent.is_dir():
             return None  # asking for a ledger that is not there leaves no file behind

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from occamroute._arrays import FloatArray, seed_number
 from occamroute._loops import background
 from occamroute._money import Amount
+from occamroute.calls.pending_settlements import PendingSettlements
 from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import name_of
@@ -35,7 +37,7 @@ __all__ = ["Router"]
 
 # Steps of this length never come near one another: coins are spread evenly, however few are thrown.
 GOLDEN = 0.6180339887498949
-RECEIPTS = "receipts.db"
+RECEIPTS, SETTLEMENTS = "receipts.db", "settlements.db"
 # Seconds that closing waits for settlements, and that the ledger may take for a hold.
 SETTLING, HOLDING = 5.0, 10.0
 
@@ -47,8 +49,9 @@ class Router:
     costs, and ``arrivals`` is how many queries are expected in one; where a window has an end, their number is learned
     without it. ``ledger`` (an address or an object) keeps the money, by default in memory; one that exists knows its
     budget and window. Which features are looked at and how is chosen on held-out rows, as in ``fit``, or prescribed by
-    ``extractor`` (None: no features) or altogether by ``guide``. ``state`` is a folder for receipts of all decisions
-    and for every change of rows and classifiers: a router that is begun again there goes on where it stopped.
+    ``extractor`` (None: no features) or altogether by ``guide``. ``state`` is a folder for receipts of all decisions,
+    for every change of rows and classifiers, and for settlements that the ledger could not be told yet: a router that
+    is begun again there goes on where it stopped.
 
     Any number of threads may use it at once: their queries are searched for together.
     """
@@ -81,7 +84,11 @@ class Router:
         elif budget is not None:
             check_cap(ledger, budget)
         self.ledger = ledger
-        self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)))
+        try:
+            self.wallet = Wallet(self.ledger, Pace(Arrivals(expected)), pending=_pending(state, self.ledger))
+        except BaseException:
+            self._let_go()
+            raise
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
         self._alarms: list[Callable[[], list[Alarm]]] = []
@@ -91,6 +98,7 @@ class Router:
         try:
             self._start(profile, guide, expected, state, asked)
         except BaseException:
+            self.wallet.close(0.0)
             self._let_go()
             raise
 
@@ -372,6 +380,12 @@ class Router:
                 made = [error] * len(some)
             results |= dict(zip(some, made, strict=True))
         return [results[number] for number in range(len(batch))]
+
+
+def _pending(state: str | os.PathLike[str] | None, ledger: Ledger) -> PendingSettlements | None:
+    """Where settlements are kept that fail; None: in memory, as is all of a ledger that ends with this process."""
+    identity = getattr(ledger, "identity", None)
+    return None if state is None or identity is None else PendingSettlements(Path(state) / SETTLEMENTS, identity)
 
 
 def _judged(made: Decision, answered: str | None, label: str | None, success: float | None) -> float:

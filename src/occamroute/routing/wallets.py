@@ -11,6 +11,7 @@ from functools import partial
 
 from occamroute._money import Amount
 from occamroute.calls.ledger_queue import LedgerQueue
+from occamroute.calls.pending_settlements import PendingSettlements
 from occamroute.ledger import Balance, Hold, Ledger
 from occamroute.ledger.base import Find, Release, Reserve, Settle
 from occamroute.routing.decisions import Decision, Terms
@@ -58,9 +59,16 @@ class Wallet:
     may spend from the same budget: this one's share in what is spent is taken for its share in the queries.
     """
 
-    def __init__(self, ledger: Ledger, pace: Pace, *, refresh_seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        pace: Pace,
+        *,
+        refresh_seconds: float = SECONDS,
+        pending: PendingSettlements | None = None,
+    ) -> None:
         self.ledger = ledger
-        self.queue = LedgerQueue(ledger)
+        self.queue = LedgerQueue(ledger, pending=pending)
         self.pace = pace
         self.refresh_seconds = refresh_seconds
         self._lock = threading.Lock()
@@ -167,7 +175,7 @@ class Wallet:
         await asyncio.wrap_future(self.queue.submit(Settle(hold, amount), lambda _: self._ended(hold, float(amount))))
 
     async def settle_eventually(self, hold: Hold, amount: Amount) -> str | None:
-        """Settle, or release for an amount of 0. Returns why that failed for now; it is then retried."""
+        """Settle, or release for an amount of 0. Returns why that failed for now; it is then kept and retried."""
         step = Settle(hold, amount) if amount else Release(hold)
         return await self.queue.settle(step, lambda _: self._ended(hold, float(amount), released=not amount))
 
