@@ -25,10 +25,14 @@ class Odd:
     def __init__(self, cap: int = 100, *, seconds: float = 0.0, fails: Callable[[], bool] = lambda: False) -> None:
         self.inner, self.seconds, self.fails = oc.open_ledger("memory:", cap=cap), seconds, fails
         self.sizes: list[int] = []
+        self.under_way = self.most_under_way = 0
 
     def apply(self, operations: Sequence[Operation]) -> Any:
         self.sizes.append(len(operations))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
         time.sleep(self.seconds)
+        self.under_way -= 1
         if self.fails():
             raise oc.LedgerError("far away", "the line is dead")
         return self.inner.apply(operations)
@@ -69,16 +73,15 @@ def test_many_share_a_transaction() -> None:
 
 def test_several_transactions_on_their_way() -> None:
     """Where a ledger is far away, as many as it allows are on their way at once."""
-    ledger: Any = Odd(seconds=0.1)
+    ledger: Any = Odd(seconds=0.3)
     ledger.in_flight = 3
     queue = LedgerQueue(ledger)
-    begun = time.monotonic()
     futures = []
-    for number in range(3):
+    for number in range(6):
         futures.append(queue.submit(Reserve(str(number), 1)))
-        time.sleep(0.01)
+        time.sleep(0.02)
     assert all(future.result().fresh for future in futures)
-    assert time.monotonic() - begun < 0.25
+    assert 2 <= ledger.most_under_way <= 3
     queue.close(5)
 
 

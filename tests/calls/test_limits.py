@@ -65,7 +65,7 @@ def test_those_who_cannot_be_served_are_told_at_once() -> None:
         assert len(served) + len(refused) == 42
         # One at the limit may hear later, when a call has taken a little longer than those before it.
         assert sum(seconds > 0.05 for seconds, _ in refused) <= 2
-        assert all(wait is not None and 0.2 < wait < 3 for _, wait in refused)
+        assert all(wait is not None and 0.1 < wait < 10 for _, wait in refused)
 
     asyncio.run(work())
 
