@@ -30,6 +30,7 @@ from occamroute.ledger.base import (
     rounded_up,
 )
 from occamroute.ledger.clocks import StoreClock
+from occamroute.ledger.database import Database
 from occamroute.ledger.windows import Window, checked_window, window_end
 
 __all__ = [
@@ -155,6 +156,10 @@ class Bookkeeping(ABC):
     def place(self) -> str:
         """Where it is, without user and password."""
         return str(self._place)
+
+    def database(self) -> Database | None:
+        """The database that it is in, for other tables beside its own; None if it ends with this process."""
+        return None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} at {self._place}>"

@@ -110,11 +110,12 @@ def decision(service: Service, wish: Wish) -> dict[str, Any]:
     """A receipt, its neighbours with what is known of them."""
     name, receipts = wish.text("id"), service.router.receipts
     receipt = receipts.get(name) if receipts is not None and re.match(DECISION, name) else None
-    found = None if receipt is None or receipts is None else receipts.decision(name)
-    if receipt is None or found is None:
+    if receipt is None or receipts is None:
         raise ProblemError("unknown_decision")
-    around = _around(found)
-    if around is None:
+    known = receipt["snapshot"] in receipts.history
+    found = receipts.decision(name) if known else None
+    around = None if found is None else _around(found)
+    if found is None or around is None:
         return {**receipt, "neighbours": [], "known": []}
     pairs = zip(found.rows.tolist(), found.distances.tolist(), strict=True)
     return {

@@ -18,8 +18,8 @@ from occamroute.errors import BudgetExceededError, OccamError
 from occamroute.ledger import Hold
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.pool import Pool
-from occamroute.routing.decisions import Decision
 from occamroute.routing.router import Router
+from occamroute.routing.stored_decisions import StoredDecision
 from occamroute.serving.admission import Caller
 from occamroute.serving.deciding import Decider
 from occamroute.serving.keys import SCOPES, KeyFile, Keys
@@ -142,10 +142,10 @@ class Service:
         done: Result = await asyncio.shield(future)
         return done
 
-    async def owned(self, name: str, caller: Caller) -> Decision:
+    async def owned(self, name: str, caller: Caller) -> StoredDecision:
         """A decision by its id, if it is the caller's."""
         receipts = self.router.receipts
-        found = None if receipts is None else await self.wait(receipts.decision, name)
+        found = None if receipts is None else await self.wait(receipts.find, name)
         if found is None or not caller.owns(found.client):
             raise ProblemError("unknown_decision")
         return found
@@ -156,8 +156,10 @@ class Service:
             return await self.router.wallet.find(name)
         # A ledger of another package that was written for occamroute 0.1.0 cannot look up a hold.
         receipts = self.router.receipts
-        found = None if receipts is None else await self.wait(receipts.decision, name)
-        return None if found is None else Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
+        found = None if receipts is None else await self.wait(receipts.find, name)
+        if found is None or found.cost is None:
+            return None
+        return Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
 
     def count(self, answered: Answered) -> None:
         """Count the decision behind an answer, once, however often the answer is given."""
