@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -31,6 +32,8 @@ __all__ = ["Receipts"]
 # Nobody keeps more waiting than this; what comes on top while the database fails is counted and dropped.
 WAITING = 100_000
 SECONDS = 0.05
+# Seconds that a reader waits for what another process is about to write.
+LATE = 0.5
 KEEP = 1_000_000
 # Of the number to keep, the share by which it may be exceeded before the oldest are removed.
 SLACK = 20
@@ -114,10 +117,20 @@ class Receipts:
         first: dict[str, Any] = found.feedback
         return first
 
-    def find(self, name: str) -> StoredDecision | None:
-        """A decision as it was stored; None if there is none."""
-        rows = self._read(SELECT, (self._ledger, name))
-        return from_row(rows[0]) if rows else None
+    def find(self, name: str, *, answered: bool = False) -> StoredDecision | None:
+        """A decision as it was stored; None if there is none.
+
+        Another process writes a decision, and its outcome where it is wanted (``answered``), some milliseconds after
+        its client has heard of it: those are waited for.
+        """
+        deadline = time.monotonic() + LATE
+        while True:
+            rows = self._read(SELECT, (self._ledger, name))
+            found = from_row(rows[0]) if rows else None
+            may_come = _is_new(name) if found is None else answered and found.outcome is None
+            if self._own or not may_come or time.monotonic() > deadline:
+                return found
+            time.sleep(LATE / 20)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """A receipt as a dictionary for JSON; without neighbours where the labelled rows are not known."""
@@ -249,9 +262,6 @@ class Receipts:
                 if self._closed:
                     return
                 self._hurry.wait(1.0)
-                continue
-            with suppress(StorageError):  # there is a next time
-                self._trim()
 
     def _write_waiting(self) -> None:
         """Write down everything that waits now, some at a time."""
@@ -260,13 +270,15 @@ class Receipts:
         for start in range(0, len(waiting), AT_ONCE):
             some = waiting[start : start + AT_ONCE]
             self._write(sorted(map(self._statement, some), key=_is_later))
+            self._untrimmed += len(some)
+            with suppress(StorageError):  # there is a next time
+                self._trim()
             with self._written:
                 for _ in some:
                     self._waiting.popleft()
                 self._done += len(some)
                 self._failing = False
                 self._written.notify_all()
-            self._untrimmed += len(some)
 
     def _statement(self, entry: Statement | Decision) -> Statement:
         return (INSERT, (self._ledger, *as_row(entry))) if isinstance(entry, Decision) else entry
@@ -315,6 +327,14 @@ class Receipts:
             raise
         except ValueError:  # a text that the database cannot hold, and so no receipt has
             return []
+
+
+def _is_new(name: str) -> bool:
+    """Whether a decision was made just now, as its id says; clocks of machines may differ a little."""
+    try:
+        return abs(time.time() - int(name[:12], 16) / 1000) < 4 * LATE
+    except ValueError:
+        return False
 
 
 def _is_later(statement: Statement) -> bool:

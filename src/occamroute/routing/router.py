@@ -316,7 +316,7 @@ class Router:
             self._watches.heard(decision.name, float(decision.success[decision.choice]), right)
             return right
         name = decision if isinstance(decision, str) else decision.id
-        stored = self.receipts.find(name)
+        stored = self.receipts.find(name, answered=success is None)
         if stored is None:
             raise UnknownNameError("decision", name, ())
         right = _judged(name, (stored.outcome or {}).get("label"), label, success)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.bodies import DECISION, written
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service
+from occamroute.serving.sharing import drift, others
 
 __all__ = ["decision", "live", "service_subject"]
 
@@ -100,7 +100,7 @@ def live(service: Service) -> dict[str, Any]:
             "rate": terms.available / terms.remaining,
             "price": terms.price.value if terms.price.value < HIGHEST else None,
         },
-        "drift": {"alarms": [asdict(one) for one in router.alarms()], "evidence": router.evidence()},
+        "drift": drift(service, others(service)),
         "decisions": [] if receipts is None else receipts.search(limit=LATEST),
         "snapshot": router.snapshot.id,
     }

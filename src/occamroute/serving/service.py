@@ -27,6 +27,7 @@ from occamroute.serving.limits import Limits
 from occamroute.serving.metrics import Metrics
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import FORMS, Form
+from occamroute.serving.records import Records
 
 if TYPE_CHECKING:
     from occamroute.routing.answering import Answered, Answerer
@@ -49,7 +50,8 @@ class Service:
 
     ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it,
     ``replicated`` that others decide by the same rows and classifiers, which therefore stay as they are.
-    ``open_to_admin`` says that while there is no key, none is needed for admin operations either.
+    ``open_to_admin`` says that while there is no key, none is needed for admin operations either. ``records`` is what
+    other processes that share the ledger say of themselves, None where there can be no other.
     """
 
     def __init__(
@@ -64,12 +66,14 @@ class Service:
         limits: Limits | None = None,
         replicated: bool = False,
         open_to_admin: bool = False,
+        records: Records | None = None,
     ) -> None:
         self.router, self.answerer, self.forms = router, answerer, forms
         self.classes = () if pool is None else pool.classes
         self.pool_names = () if pool is None else pool.names
         self.extracts = frozenset() if pool is None else {one.name for one in (*pool.classifiers, *pool.extractors)}
         self.key_file, self.loopback, self.replicated = key_file, loopback, replicated
+        self.records = records
         self._scopes_without_keys = frozenset(SCOPES) if open_to_admin else frozenset(SCOPES) - {"admin"}
         self.limits = limits or Limits()
         self.metrics = Metrics()
