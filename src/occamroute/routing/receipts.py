@@ -76,10 +76,19 @@ REMOVE = f"DELETE FROM {TABLE} WHERE ledger = ? AND id <= ?"  # noqa: S608
 class Receipts:
     """Receipts in a database, or in a file; safe for many threads. ``keep`` is how many stay, the oldest go first.
 
-    A file keeps those of one router. In a database ``place.ledger`` tells those of several ledgers apart.
+    A file keeps those of one router. In a database ``place.ledger`` tells those of several ledgers apart. Those of the
+    file ``old``, if there is one, are brought over at first, and the file gets another name; interrupted, that is done
+    again the next time.
     """
 
-    def __init__(self, place: str | os.PathLike[str] | Database, history: History, *, keep: int = KEEP) -> None:
+    def __init__(
+        self,
+        place: str | os.PathLike[str] | Database,
+        history: History,
+        *,
+        keep: int = KEEP,
+        old: Path | None = None,
+    ) -> None:
         self.history = history
         self.keep = keep
         self.dropped = 0
@@ -96,6 +105,9 @@ class Receipts:
         if self._own and is_there(self._database, OLD_TABLE):
             self._bring(old_rows(self._database, history))
             self._database.write([(f"DROP TABLE {OLD_TABLE}", ())])
+        if old is not None and old.exists():
+            self._bring(rows_of_file(old, history))
+            set_aside(old)
         self._thread = threading.Thread(target=self._run, name="occamroute-receipts", daemon=True)
         self._thread.start()
 
@@ -223,12 +235,6 @@ class Receipts:
         self._thread.join()
         if self._own:
             self._database.close()
-
-    def bring_file(self, path: Path) -> None:
-        """Bring over the receipts of a file, if there is one, and set it aside; interrupted, it may be done again."""
-        if path.exists():
-            self._bring(rows_of_file(path, self.history))
-            set_aside(path)
 
     def _bring(self, found: Iterable[Sequence[tuple[Any, ...]]]) -> None:
         for rows in found:

@@ -121,15 +121,7 @@ class Router:
         file = history.folder / RECEIPTS
         # A ledger of another package need not know of databases.
         self.database = getattr(self.ledger, "database", lambda: None)()
-        if self.database is None:
-            return Receipts(file, history)
-        receipts = Receipts(self.database, history)
-        try:
-            receipts.bring_file(file)
-        except BaseException:
-            receipts.close()
-            raise
-        return receipts
+        return Receipts(file, history) if self.database is None else Receipts(self.database, history, old=file)
 
     def _let_go(self) -> None:
         if self.database is not None:
