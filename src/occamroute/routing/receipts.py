@@ -32,8 +32,11 @@ __all__ = ["Receipts"]
 # Nobody keeps more waiting than this; what comes on top while the database fails is counted and dropped.
 WAITING = 100_000
 SECONDS = 0.05
-# Seconds that a reader waits for what another process is about to write.
-LATE = 0.5
+# Seconds that a reader waits for what another process is about to write, and how many readers may wait at a time: a
+# client that asks for what never comes must not keep all threads of a service.
+LATE, PATIENT = 0.3, 4
+# Seconds for which a decision counts as new: machines' clocks differ a little.
+NEW = 2.0
 KEEP = 1_000_000
 # Of the number to keep, the share by which it may be exceeded before the oldest are removed.
 SLACK = 20
@@ -99,6 +102,7 @@ class Receipts:
         self._something, self._hurry, self._written = threading.Event(), threading.Event(), threading.Condition()
         self._put = self._done = 0
         self._closed = self._failing = False
+        self._patient = threading.Semaphore(PATIENT)
         # How many were written since the oldest were last looked at, and up to which they are to be removed.
         self._untrimmed, self._beyond = 0, ""
         self._database.create(TABLE, SCHEMA.format(blob=self._database.blob))
@@ -135,14 +139,25 @@ class Receipts:
         Another process writes a decision, and its outcome where it is wanted (``answered``), some milliseconds after
         its client has heard of it: those are waited for.
         """
-        deadline = time.monotonic() + LATE
-        while True:
-            rows = self._read(SELECT, (self._ledger, name))
-            found = from_row(rows[0]) if rows else None
-            may_come = _is_new(name) if found is None else answered and found.outcome is None
-            if self._own or not may_come or time.monotonic() > deadline:
-                return found
-            time.sleep(LATE / 20)
+        found, is_whole = self._found(name, answered)
+        if is_whole or self._own or not self._patient.acquire(blocking=False):
+            return found
+        try:
+            deadline = time.monotonic() + LATE
+            while not is_whole and time.monotonic() < deadline:
+                time.sleep(LATE / 20)
+                found, is_whole = self._found(name, answered)
+        finally:
+            self._patient.release()
+        return found
+
+    def _found(self, name: str, answered: bool) -> tuple[StoredDecision | None, bool]:
+        """A decision, and whether no more of it is to be expected."""
+        rows = self._read(SELECT, (self._ledger, name))
+        if not rows:
+            return None, not _is_new(name)
+        found = from_row(rows[0])
+        return found, found.outcome is not None or not answered
 
     def get(self, name: str) -> dict[str, Any] | None:
         """A receipt as a dictionary for JSON; without neighbours where the labelled rows are not known."""
@@ -336,9 +351,9 @@ class Receipts:
 
 
 def _is_new(name: str) -> bool:
-    """Whether a decision was made just now, as its id says; clocks of machines may differ a little."""
+    """Whether a decision was made just now, as its id says."""
     try:
-        return abs(time.time() - int(name[:12], 16) / 1000) < 4 * LATE
+        return abs(time.time() - int(name[:12], 16) / 1000) < NEW
     except ValueError:
         return False
 
