@@ -103,8 +103,9 @@ class Receipts:
         self._put = self._done = 0
         self._closed = self._failing = False
         self._patient = threading.Semaphore(PATIENT)
-        # How many were written since the oldest were last looked at, and up to which they are to be removed.
-        self._untrimmed, self._beyond = 0, ""
+        # How many were written since the oldest were last looked at (they are at the first write, however short processes
+        # live), and up to which they are to be removed.
+        self._untrimmed, self._beyond = keep, ""
         self._database.create(TABLE, SCHEMA.format(blob=self._database.blob))
         if self._own and is_there(self._database, OLD_TABLE):
             self._bring(old_rows(self._database, history))
