@@ -67,7 +67,7 @@ INTERNAL: Mapping[str, frozenset[str]] = {
         "unit_costs units within"
     ),
     "Profile": _names("feature_sets"),
-    "Receipts": _names("add close feedback flush outcome"),
+    "Receipts": _names("add close feedback find flush outcome"),
     "Router": _names("alive change checked held listen look submit"),
     "StoredEstimate": _names("block fingerprint n_blocks rows"),
     "StoredPlan": _names("about block checked_parts counted fingerprint n_blocks rows"),

@@ -294,7 +294,7 @@ def test_a_changed_receipt_does_not_replay(router: oc.Router, cifar10_small: Any
     assert router.receipts is not None
     assert router.receipts.replay(decision.id)
     with sqlite3.connect(tmp_path / "receipts.db") as file:
-        file.execute("UPDATE receipts SET choice = (choice + 1) % 7 WHERE id = ?", (decision.id,))
+        file.execute("UPDATE occamroute_receipts SET choice = (choice + 1) % 7 WHERE id = ?", (decision.id,))
     file.close()
     assert not router.receipts.replay(decision.id)
 

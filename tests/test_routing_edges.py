@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pytest
 
@@ -364,18 +363,19 @@ def test_a_disk_that_fails_keeps_nobody_waiting(router: oc.Router, monkeypatch: 
     assert router.receipts is not None
     old = router.route(np.zeros(4))
     router.receipts.flush()
-    write = router.receipts._write
+    database = router.receipts._database
+    write = database.write
 
     def full(_: Any) -> None:
-        raise apsw.FullError("the disk is full")
+        raise oc.StorageError(database.place, "the disk is full")
 
-    monkeypatch.setattr(router.receipts, "_write", full)
+    monkeypatch.setattr(database, "write", full)
     new = router.route(np.zeros(4))
     begun = time.monotonic()
     assert router.receipts.get(old.id) is not None
     assert router.receipts.get(new.id) is None
     assert time.monotonic() - begun < 5.0
-    monkeypatch.setattr(router.receipts, "_write", write)
+    monkeypatch.setattr(database, "write", write)
     deadline = time.monotonic() + 20.0
     while router.receipts.get(new.id) is None and time.monotonic() < deadline:
         time.sleep(0.05)

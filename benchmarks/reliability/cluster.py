@@ -23,6 +23,7 @@ import os
 import platform
 import random
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -307,28 +308,25 @@ def kill(folder: Path, server: str, wish: argparse.Namespace) -> Found:
     """Business while replicas are killed; how often, and the seconds until Serve had another one."""
     draw = random.Random(2)  # noqa: S311
 
-    def disturb(address: str) -> Found:
+    def disturb(_: str) -> Found:
         end, seconds = time.monotonic() + wish.seconds - 5.0, []
         while time.monotonic() < end:
             time.sleep(draw.uniform(1.0, 4.0))
             before = replica_processes(folder / "kill")
             name = draw.choice(sorted(before))
             os.kill(before[name], signal.SIGKILL)
-            begun = time.monotonic()
-            while not came_back(address, before[name]):
+            begun, moment = time.monotonic(), time.time()
+            while not came_back(name, moment):
                 time.sleep(0.2)
             seconds.append(time.monotonic() - begun)
         return {"kills": len(seconds), "seconds_until_back": [round(min(seconds), 1), round(max(seconds), 1)]}
 
-    def came_back(address: str, gone: int) -> bool:
-        now = replica_processes(folder / "kill")
-        if len(now) < wish.replicas or gone in now.values():
-            return False
-        connection = HTTPConnection(address.removeprefix("http://"), timeout=60)
-        connection.request("GET", "/v1/alarms")
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status == 200 and int(answer.getheader("x-occam-replicas") or 0) == wish.replicas
+    def came_back(name: str, moment: float) -> bool:
+        """Whether the replica in this folder has said since then, as it does once it is ready, how it stands."""
+        words = "SELECT count(*) FROM occamroute_replicas WHERE name = %s AND at > %s"
+        with psycopg.connect(server.replace("/postgres?", "/kill?")) as connection:
+            row = connection.execute(words, (f"{socket.gethostname()}-{name.rpartition('-')[2]}", moment)).fetchone()
+        return row is not None and row[0] == 1
 
     return business(folder, "kill", server, wish, 20.0, disturb)
 

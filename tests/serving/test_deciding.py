@@ -7,12 +7,13 @@ import json
 import shutil
 import socket
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import numpy as np
 import pytest
@@ -128,8 +129,8 @@ def test_any_process_settles_a_hold(tmp_path: Path) -> None:
             client.post("/v1/route", json=wish | {"features": [number / 50, 0.2, 0.2]}, headers=app)
         texts = {"query": world.text(1)}
         paid = client.post("/v1/classify", json=texts, headers=app).json()
-    for file in (tmp_path / "here").glob("receipts.db*"):
-        file.unlink()
+    with closing(apsw.Connection(str(tmp_path / "ledger.db"))) as database:
+        assert database.execute("DELETE FROM occamroute_receipts RETURNING id").fetchall()
     for state, one in (("there", made[0]), ("here", made[1])):
         with world.served(world.service(tmp_path / state, ledger=ledger, budget=None, window=None)) as client:
             before = Decimal(client.get("/v1/budget", headers=boss).json()["spent"])

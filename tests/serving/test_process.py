@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +146,34 @@ def test_it_goes_on_where_it_stopped(folder: Path) -> None:
         started.send_signal(signal.SIGINT)
         started.communicate(timeout=20)
         assert started.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_processes_on_one_ledger(kind: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Held by one, settled and judged by the other, which lives on when the first is killed; each tells of both."""
+    ledger = str(request.getfixturevalue("database")) if kind == "postgresql" else f"sqlite:///{tmp_path}/spend.db"
+    options = ("--ledger", ledger, "--budget", 100, "--arrivals", 1000, "--extractor", "small")
+    with process(folder, *options, "--state", tmp_path / "b") as (_, other):
+        with process(folder, *options, "--state", tmp_path / "a") as (started, one):
+            wish = {"features": [0.8, 0.1, 0.1], "hold": True}
+            made = [one.post("/v1/route", json=wish).json()["decision"] for _ in range(3)]
+            assert other.get(f"/v1/decisions/{made[2]}").json()["id"] == made[2]
+            assert other.post("/v1/settle", json={"decision": made[0], "cost": "0.01"}).status_code == 200
+            assert other.post("/v1/feedback", json={"decision": made[0], "success": 1}).json()["success"] == 1
+            assert one.post("/v1/feedback", json={"decision": made[0], "success": 0}).json()["success"] == 1
+            lists = [client.get("/v1/decisions").json()["decisions"] for client in (one, other)]
+            assert [[found["id"] for found in some] for some in lists] == [made[::-1]] * 2
+            names = {f'replica="{socket.gethostname()}:{client.base_url.port}"' for client in (one, other)}
+            end = time.monotonic() + 30
+            while any(name not in other.get("/metrics?replicas=all").text for name in names):
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            assert other.get("/v1/alarms").headers["x-occam-replicas"] == "2"
+            started.send_signal(signal.SIGKILL)
+            started.wait()
+        assert other.post("/v1/settle", json={"decision": made[1], "cost": "0.01"}).status_code == 200
+        assert other.get(f"/v1/decisions/{made[0]}").json()["feedback"]["success"] == 1
+        assert other.get("/v1/budget").json()["spent"] == "0.02"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-StateFolder = Annotated[Path, typer.Option(help="Folder for the ledger, receipts, keys and changes.")]
+StateFolder = Annotated[Path, typer.Option(help="Folder for the ledger with its receipts, keys and changes.")]
 
 
 def serve(

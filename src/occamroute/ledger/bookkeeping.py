@@ -36,6 +36,7 @@ from occamroute.ledger.base import (
     rounded_up,
 )
 from occamroute.ledger.clocks import StoreClock
+from occamroute.ledger.database import Database
 from occamroute.ledger.windows import Window, checked_window, window_end
 
 __all__ = [
@@ -205,6 +206,10 @@ class Bookkeeping(ABC):
     @property
     def identity(self) -> str | None:
         """What tells this ledger from all others, whoever opens it; None: no other process can."""
+        return None
+
+    def database(self) -> Database | None:
+        """The database that it is in, for other tables beside its own; None if it ends with this process."""
         return None
 
     def __repr__(self) -> str:

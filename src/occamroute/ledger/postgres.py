@@ -24,6 +24,8 @@ from occamroute.ledger.bookkeeping import (
     Step,
     Wish,
 )
+from occamroute.ledger.database import Database
+from occamroute.ledger.postgres_database import PostgresDatabase
 from occamroute.ledger.postgres_line import Line, Row, run, run_each
 
 __all__ = ["PostgresLedger"]
@@ -167,6 +169,10 @@ class PostgresLedger(Bookkeeping):
             raise self._gone()
         self._clock.trusts(found[0][0][0])  # type: ignore[index]  # or the server would have refused it
         return [rows[0] if rows else () for rows in found[1:]]
+
+    def database(self) -> Database:
+        """Tables beside its own in the same database."""
+        return PostgresDatabase(self._address, ledger=self._name)
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -18,6 +18,7 @@ import apsw
 from occamroute._money import Amount
 from occamroute.errors import InvalidInputError, LedgerError
 from occamroute.ledger.bookkeeping import PATIENCE, Settings
+from occamroute.ledger.database import Database, SqliteDatabase
 from occamroute.ledger.embedded import EmbeddedLedger
 
 __all__ = ["SqliteLedger"]
@@ -163,6 +164,10 @@ class SqliteLedger(EmbeddedLedger):
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise LedgerError(self._place, "the file was removed or replaced while it was open")
         return found.st_mtime_ns // 1_000_000
+
+    def database(self) -> Database:
+        """Tables beside its own in the same file."""
+        return SqliteDatabase(self._path, ledger=self._name)
 
     def close(self) -> None:
         """Let go of the file; the next call opens it again."""

@@ -95,8 +95,9 @@ class Decision:
 
 
 def decision_id() -> str:
-    """A name that sorts by time."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"
+    """A name that sorts by time: its milliseconds, 4,096ths of one, and 52 bits of chance."""
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    return f"{milliseconds:012x}{(rest << 12) // 1_000_000:03x}{secrets.token_hex(7)[1:]}"
 
 
 def decide(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from occamroute.routing.decisions import Decision, next_best
+from occamroute.routing.decisions import Decision, Terms, next_best
 from occamroute.routing.prices import HIGHEST, Price
+from occamroute.routing.stored_decisions import StoredDecision
 
-__all__ = ["explained", "flips", "runner_up"]
+__all__ = ["explained", "explained_without_rows", "flips", "runner_up"]
 
 REASONS = {
     "best_value": "It has the highest estimated success less price times cost.",
@@ -53,12 +54,50 @@ def explained(decision: Decision) -> dict[str, Any]:
         "familiarity": familiarity(decision),
         "runner_up": None if other is None else snapshot.names[other],
         "flips": flips(decision),
-        "budget": {
-            "cap": terms.cap,
-            "available": terms.available,
-            "expected_queries": terms.remaining,
-            "costs_more_than_profile": terms.off,
-        },
+        "budget": _budget(terms),
+    }
+
+
+def explained_without_rows(stored: StoredDecision) -> dict[str, Any]:
+    """The same where the labelled rows are not known: nothing about neighbours, and about what would flip it."""
+    terms = stored.terms
+    return {
+        "id": stored.id,
+        "at": stored.at,
+        "client": stored.client,
+        "classifier": stored.classifier,
+        "reason": stored.reason,
+        "sentence": REASONS[stored.reason],
+        "cost": None if stored.cost is None else f"{stored.cost:f}",
+        "price": terms.price.value if terms.price.value < HIGHEST else None,
+        "features": stored.features.tolist(),
+        "extractor": None,
+        "snapshot": stored.snapshot,
+        "estimates": [
+            {
+                "classifier": name,
+                "success": float(success),
+                "spread": None,
+                "cost": f"{cost:f}",
+                "score": None,
+                "barred": name in terms.barred,
+            }
+            for (name, cost), success in zip(stored.costs.items(), stored.success, strict=False)
+        ],
+        "neighbours": [],
+        "familiarity": None,
+        "runner_up": None,
+        "flips": [],
+        "budget": _budget(terms),
+    }
+
+
+def _budget(terms: Terms) -> dict[str, float]:
+    return {
+        "cap": terms.cap,
+        "available": terms.available,
+        "expected_queries": terms.remaining,
+        "costs_more_than_profile": terms.off,
     }
 
 

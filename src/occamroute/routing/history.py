@@ -13,7 +13,7 @@ from occamroute.errors import InvalidInputError, StorageError
 from occamroute.profiles import Profile
 from occamroute.routing.changes import Change, change_from
 from occamroute.routing.guides import Guide
-from occamroute.routing.snapshots import Snapshot
+from occamroute.routing.snapshots import Snapshot, cost_list
 from occamroute.storage import load, read, save, write
 
 __all__ = ["History"]
@@ -92,6 +92,10 @@ class History:
             raise StorageError(self.folder / line["file"], "its content is not what decisions were made by")
         self._keep(made)
         return made
+
+    def cost_list(self, name: str) -> str:
+        """What ``Snapshot.cost_list`` is of the snapshot with this id, without building it."""
+        return cost_list(self._profile(name), Guide(**self._lines[name]["guide"]))
 
     def _profile(self, name: str) -> Profile:
         chain = [self._lines[name]]

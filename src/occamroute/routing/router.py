@@ -19,6 +19,7 @@ from occamroute.calls.pending_settlements import PendingSettlements
 from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import name_of
+from occamroute.ledger.database import Database
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
 from occamroute.routing.budgets import ENDLESS, check_cap, checked_arrivals, opened, share_of
@@ -74,6 +75,7 @@ class Router:
             raise InvalidInputError(f"a profile is needed to route by, got {type(profile).__name__}.")
         number, expected = seed_number(seed), checked_arrivals(arrivals)
         self._closes = False
+        self.database: Database | None = None
         if isinstance(ledger, str):
             if budget is not None:
                 # Before a ledger is begun with it: that would keep a budget that does not do.
@@ -92,7 +94,7 @@ class Router:
         self.barred: frozenset[str] = frozenset()
         self._listeners: list[Callable[[list[Decision]], None]] = []
         self._alarms: list[Callable[[], list[Alarm]]] = []
-        self._change, self._judging = threading.Lock(), threading.Lock()
+        self._change = threading.Lock()
         self._thrown = 0
         asked = {"extractor": extractor, "combine": combine, "seed": number}
         try:
@@ -117,12 +119,21 @@ class Router:
         self._history = None if state is None else History(state)
         self._snapshot = self._begin(profile, guide, {"share": str(share), **asked}, share)
         self._watches = self._watch()
-        self.receipts = None if self._history is None else Receipts(self._history.folder / RECEIPTS, self._history)
+        self.receipts = None if self._history is None else self._begin_receipts(self._history)
         if self.receipts is not None:
             self.listen(self.receipts.add)
         self._batcher = Batcher(self._answers)
 
+    def _begin_receipts(self, history: History) -> Receipts:
+        """Receipts in the ledger's database, those in the folder brought over; in the folder if it has none."""
+        file = history.folder / RECEIPTS
+        # A ledger of another package need not know of databases.
+        self.database = getattr(self.ledger, "database", lambda: None)()
+        return Receipts(file, history) if self.database is None else Receipts(self.database, history, old=file)
+
     def _let_go(self) -> None:
+        if self.database is not None:
+            self.database.close()
         if self._closes:
             self.ledger.close()
 
@@ -252,17 +263,6 @@ class Router:
         terms = self.wallet.terms(self._snapshot)
         return Watches(self._snapshot, terms.price, seed=self._snapshot.seed)
 
-    def _receipt(self, decision: Decision | str) -> tuple[Decision, str | None, dict[str, Any] | None]:
-        """A decision with the label that was answered and the feedback so far, as far as they are known."""
-        if isinstance(decision, Decision) and self.receipts is None:
-            return decision, None, None
-        name = decision if isinstance(decision, str) else decision.id
-        found = None if self.receipts is None else self.receipts.facts(name)
-        if found is None:
-            raise UnknownNameError("decision", name, ())
-        made, outcome, known = found
-        return made, (outcome or {}).get("label"), known
-
     def _tell(self, decisions: list[Decision]) -> None:
         for listener in self._listeners:
             listener(decisions)
@@ -306,17 +306,25 @@ class Router:
     def feedback(self, decision: Decision | str, *, label: str | None = None, success: float | None = None) -> float:
         """Say what was true of a decision (or of the one with this id): the label, or the success of its answer.
 
-        A label is compared with the answer that the receipt knows. Returns the success; only the first word counts.
+        A label is compared with the answer that the receipt knows. Returns the success; only the first word counts,
+        whichever process of those that share the ledger's database heard it.
         """
-        with self._judging:  # of several who judge the same at once, only one is the first
-            made, answered, known = self._receipt(decision)
-            right = _judged(made, answered, label, success)
-            if known is not None:
-                return float(known["success"])
-            if self.receipts is not None:
-                self.receipts.feedback(made.id, {"label": label, "success": right, "at": time.time()})
-        self._watches.heard(made, right)
-        return right
+        if self.receipts is None:
+            if isinstance(decision, str):
+                raise UnknownNameError("decision", decision, ())
+            right = _judged(decision.id, None, label, success)
+            self._watches.heard(decision.name, float(decision.success[decision.choice]), right)
+            return right
+        name = decision if isinstance(decision, str) else decision.id
+        stored = self.receipts.find(name, answered=success is None)
+        if stored is None:
+            raise UnknownNameError("decision", name, ())
+        right = _judged(name, (stored.outcome or {}).get("label"), label, success)
+        mine = {"label": label, "success": right, "at": time.time()}
+        first = stored.feedback or self.receipts.feedback(name, mine)
+        if first == mine and stored.snapshot in self.receipts.history:
+            self._watches.heard(stored.classifier, float(stored.success[stored.choice]), right)
+        return float(first["success"])
 
     def alarms(self) -> list[Alarm]:
         """What has changed since the labelled rows were gathered, as far as chance does not explain it.
@@ -388,11 +396,11 @@ def _pending(state: str | os.PathLike[str] | None, ledger: Ledger) -> PendingSet
     return None if state is None or identity is None else PendingSettlements(Path(state) / SETTLEMENTS, identity)
 
 
-def _judged(made: Decision, answered: str | None, label: str | None, success: float | None) -> float:
+def _judged(name: str, answered: str | None, label: str | None, success: float | None) -> float:
     """How right an answer was, as it is said or by the true label."""
     if success is None:
         if label is None or answered is None:
-            what = "the true label or the success" if label is None else f"an answer of decision {made.id!r}"
+            what = "the true label or the success" if label is None else f"an answer of decision {name!r}"
             raise InvalidInputError(f"feedback needs {what}.")
         return float(str(label) == answered)
     if isinstance(success, bool) or not isinstance(success, int | float) or not 0.0 <= success <= 1.0:

@@ -24,7 +24,7 @@ from occamroute.routing.guides import Guide
 from occamroute.routing.novelty import Novelty, left_out_distances, one_of_each
 from occamroute.routing.prices import Prices
 
-__all__ = ["Guess", "HeldOut", "Snapshot"]
+__all__ = ["Guess", "HeldOut", "Snapshot", "cost_list"]
 
 # The weight of far neighbours that is given to the mean of all rows instead of being looked up.
 TAIL = 1e-3
@@ -133,8 +133,12 @@ class Snapshot:
     @cached_property
     def totals(self) -> tuple[Decimal, ...]:
         """What a query costs in all with each classifier, exactly."""
-        overhead = exact(charged(self.profile, self.guide.extractor, None, 1)[1])
-        return tuple(rounded_up(overhead + exact(float(cost))) for cost in self.costs)
+        return _totals(self.profile, self.guide)
+
+    @cached_property
+    def cost_list(self) -> str:
+        """The same as JSON, by name."""
+        return cost_list(self.profile, self.guide)
 
     @cached_property
     def reliable(self) -> IntArray:
@@ -189,6 +193,16 @@ class _Neighbours:
         found = self.averager.average(features)
         success = np.clip(self.mean + self.belief * (found.means[0] - self.mean), 0.0, 1.0)
         return Guess(success, *found.nearest)
+
+
+def cost_list(profile: Profile, guide: Guide) -> str:
+    """What a query costs in all with each classifier, exactly: JSON of texts by name."""
+    return json.dumps({name: f"{cost:f}" for name, cost in zip(profile.names, _totals(profile, guide), strict=True)})
+
+
+def _totals(profile: Profile, guide: Guide) -> tuple[Decimal, ...]:
+    costs, overhead = charged(profile, guide.extractor, None, 1)
+    return tuple(rounded_up(exact(overhead) + exact(float(cost))) for cost in costs)
 
 
 def _targets(profile: Profile, guide: Guide) -> FloatArray:

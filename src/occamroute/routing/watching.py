@@ -61,12 +61,12 @@ class Watches:
             features = np.stack([decision.features for decision in waiting])
             self._features.update(features, np.array([decision.distances[0] for decision in waiting]))
 
-    def heard(self, decision: Decision, success: float) -> None:
+    def heard(self, classifier: str, estimated: float, success: float) -> None:
         """The truth about an answer came."""
-        if self._feedback is None or decision.name not in self._feedback.names:
+        if self._feedback is None or classifier not in self._feedback.names:
             return
         with self._lock:
-            self._feedback.update([decision.name], float(decision.success[decision.choice]), success)
+            self._feedback.update([classifier], estimated, success)
 
     def alarms(self) -> list[Alarm]:
         """What is up now."""

@@ -20,8 +20,9 @@ from occamroute.serving.operations import Operation
 from occamroute.serving.parsing import refused
 from occamroute.serving.problems import ProblemError, problem_for
 from occamroute.serving.service import Service
+from occamroute.serving.sharing import shared
 
-__all__ = ["OPERATIONS", "create_app"]
+__all__ = ["OPERATIONS", "Application", "create_app"]
 
 # The first is looked for first: it is asked most.
 OPERATIONS: tuple[Operation, ...] = (
@@ -51,7 +52,8 @@ def create_app(service: Service) -> Application:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await service.begin()
-        yield
+        async with shared(service):
+            yield
         await service.end()
 
     app = Application(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from occamroute.routing.snapshots import Snapshot
 from occamroute.serving.bodies import DECISION, written
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service
+from occamroute.serving.sharing import drift, others
 
 __all__ = ["decision", "live", "service_subject"]
 
@@ -100,7 +100,7 @@ def live(service: Service) -> dict[str, Any]:
             "rate": terms.available / terms.remaining,
             "price": terms.price.value if terms.price.value < HIGHEST else None,
         },
-        "drift": {"alarms": [asdict(one) for one in router.alarms()], "evidence": router.evidence()},
+        "drift": drift(service, others(service)),
         "decisions": [] if receipts is None else receipts.search(limit=LATEST),
         "snapshot": router.snapshot.id,
     }
@@ -110,11 +110,12 @@ def decision(service: Service, wish: Wish) -> dict[str, Any]:
     """A receipt, its neighbours with what is known of them."""
     name, receipts = wish.text("id"), service.router.receipts
     receipt = receipts.get(name) if receipts is not None and re.match(DECISION, name) else None
-    found = None if receipt is None or receipts is None else receipts.decision(name)
-    if receipt is None or found is None:
+    if receipt is None or receipts is None:
         raise ProblemError("unknown_decision")
-    around = _around(found)
-    if around is None:
+    known = receipt["snapshot"] in receipts.history
+    found = receipts.decision(name) if known else None
+    around = None if found is None else _around(found)
+    if found is None or around is None:
         return {**receipt, "neighbours": [], "known": []}
     pairs = zip(found.rows.tolist(), found.distances.tolist(), strict=True)
     return {

@@ -7,12 +7,10 @@ from contextlib import suppress
 
 from occamroute._version import __version__
 from occamroute.errors import OccamError
-from occamroute.serving.metrics import Sample
+from occamroute.serving.metrics import Family, Sample
 from occamroute.serving.service import Service
 
 __all__ = ["gauges"]
-
-Family = tuple[str, str, str, list[Sample]]
 
 
 def gauges(service: Service) -> list[Family]:

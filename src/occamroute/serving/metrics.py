@@ -7,11 +7,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Metrics", "Sample", "exposition"]
+__all__ = ["Family", "Metrics", "Sample", "exposition"]
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Sample = tuple[Mapping[str, str], float]
+# A name, a type, what it is, and samples.
+Family = tuple[str, str, str, list[Sample]]
 
 
 class Metrics:
@@ -29,7 +31,7 @@ class Metrics:
         self._buckets[path][bisect_left(BUCKETS, seconds)] += 1
         self._seconds[path] += seconds
 
-    def families(self) -> Iterable[tuple[str, str, str, list[Sample]]]:
+    def families(self) -> Iterable[Family]:
         """Each family of numbers: its name, its type, what it is, and its samples."""
         yield (
             "occamroute_requests_total", "counter", "Requests by endpoint and status.",
@@ -59,7 +61,7 @@ class Metrics:
         yield {"": "_count", "path": path}, total
 
 
-def exposition(families: Iterable[tuple[str, str, str, list[Sample]]]) -> str:
+def exposition(families: Iterable[Family]) -> str:
     """The text that Prometheus reads; the label "" is what a sample's name ends in."""
     lines = []
     for name, kind, words, samples in families:

@@ -59,7 +59,7 @@ CODES: dict[str, Code] = {
     "internal": Code(500, "The service failed; its log says where."),
     "no_classifier_answered": Code(502, "Every classifier that could be afforded failed."),
     "ledger_unavailable": Code(503, "The ledger cannot be reached, so nothing may be spent."),
-    "storage_unavailable": Code(503, "The state folder cannot be read or written."),
+    "storage_unavailable": Code(503, "Receipts or the state folder cannot be read or written."),
     "overloaded": Code(503, "Too many requests or calls are waiting already."),
     "not_ready": Code(503, "The service is starting or stopping."),
 }

@@ -1,4 +1,4 @@
-"""One replica of a service on Ray Serve: its own search thread and state folder; the ledger is everybody's."""
+"""One replica of a service on Ray Serve: its own search thread and state folder; the ledger's database is shared."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from occamroute._version import __version__
 from occamroute.errors import ExecutorError, InvalidInputError, MissingExtraError
 from occamroute.executors.ray_connection import connect, the_ray
 from occamroute.routing.guides import Guide
-from occamroute.serving.app import create_app
+from occamroute.serving.app import Application, create_app
 from occamroute.serving.limits import Limits
-from occamroute.serving.peers import Asked, Heard, Peers, Reply, answered
 from occamroute.serving.running import service_from, state_lock
 from occamroute.serving.settings import Settings
 
 __all__ = ["LIMITS", "Replica", "check_ledger", "the_serve"]
 
-# Replicas ask each other by a call that Serve has had for a short while; with older ones it was not tried.
+# The first version of Serve with the call that tells all replicas to stop; with older ones it was not tried.
 OLDEST = (2, 60)
 LIMITS = Limits()
 LOG = "service.log"
-# Seconds that a replica is waited for that only has to look something up.
-SOON = 5.0
 
 
 class Replica:
@@ -45,19 +42,22 @@ class Replica:
         check_ledger(settings.ledger, context.world_size)
         folder, number, self._lock = _own_folder(Path(settings.state))
         _log_to(folder / LOG)
-        self.name, self._tag = f"{socket.gethostname()}-{number}", str(context.replica_tag)
-        self._serve, self._peers = serve, serve.get_deployment_handle(context.deployment, context.app_name)
         # The ledger was begun when the application was built: whoever changed its cap since then is right.
         begun = replace(settings, budget=None, window=None)
         options = begun.options(
-            state=folder, keys=Path(settings.state), guide=Guide(**guide), limits=LIMITS, replicated=True
+            state=folder,
+            keys=Path(settings.state),
+            guide=Guide(**guide),
+            limits=LIMITS,
+            replicated=True,
+            name=f"{socket.gethostname()}-{number}",
         )
         self._service = service_from(*settings.read(), options)
         self._app = create_app(self._service)
 
-    def __serve_build_asgi_app__(self) -> Peers:
+    def __serve_build_asgi_app__(self) -> Application:
         """What Serve hands requests to; it begins and ends the service, too."""
-        return Peers(self._app, self.name, self._ask)
+        return self._app
 
     async def check_health(self) -> None:
         """Serve asks now and then, and starts another in the place of one whose search thread is gone."""
@@ -67,22 +67,6 @@ class Replica:
     async def give_notice(self) -> None:
         """Be not ready from now on, but go on to answer."""
         self._service.ready = False
-
-    async def answer(self, asker: str, asked: Asked) -> Reply | None:
-        """What this replica alone answers; nothing to itself."""
-        return None if asker == self._tag else await answered(self._app, self.name, asked)
-
-    async def _ask(self, asked: Asked) -> Heard:
-        others = self._serve.get_replica_context().world_size - 1
-        try:
-            waiting = self._peers.broadcast("answer", self._tag, asked)
-            seconds = LIMITS.patience if asked.may_take_long else SOON
-            found = await waiting.results_async(timeout_s=seconds, return_exceptions=True)
-        except Exception as error:  # noqa: BLE001  # of many kinds, by Ray and by Serve: the others were not heard
-            logging.getLogger("occamroute").warning("the other replicas do not answer: %s", type(error).__name__)
-            found = []
-        replies = [one for one in found if isinstance(one, Reply)]
-        return Heard(replies, max(0, others - len(replies)))
 
 
 def the_serve() -> Any:
@@ -119,7 +103,7 @@ def check_ledger(address: str | None, replicas: int) -> None:
 def _own_folder(state: Path) -> tuple[Path, int, int]:
     """The first folder of a replica that no other uses, its number and its lock.
 
-    One that takes the place of a replica that was killed finds its receipts there.
+    One that takes the place of a replica that was killed goes on with its folder.
     """
     number = 0
     while (lock := state_lock(state / f"replica-{number}")) is None:

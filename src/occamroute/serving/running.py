@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
@@ -28,6 +28,7 @@ from occamroute.serving.connections import Connection
 from occamroute.serving.keys import KeyFile
 from occamroute.serving.limits import Limits
 from occamroute.serving.queries import query_forms
+from occamroute.serving.records import Records
 from occamroute.serving.service import Service
 
 __all__ = ["Options", "check_keys", "listening", "run", "service_from", "state_lock"]
@@ -37,7 +38,8 @@ __all__ = ["Options", "check_keys", "listening", "run", "service_from", "state_l
 class Options:
     """What a service is started with; see ``occamroute serve --help``.
 
-    Of several replicas each has its own ``state``, and all have the ``keys`` of one folder and the same ``guide``.
+    Of several replicas each has its own ``state`` and ``name``, and all have the ``keys`` of one folder and the same
+    ``guide``.
     """
 
     budget: Amount | None = None
@@ -55,6 +57,7 @@ class Options:
     keys: Path | None = None
     guide: Guide | None = None
     replicated: bool = False
+    name: str | None = None
     open: bool = False
 
 
@@ -72,8 +75,15 @@ def service_from(profile: Profile, pool: Pool | None, options: Options) -> Servi
     return Service(
         router, answerer=answerer, pool=pool, key_file=key_file, loopback=is_loopback(options.host),
         limits=options.limits, replicated=options.replicated, open_to_admin=options.open,
-        **({} if forms is None else {"forms": forms}),
+        records=_records(router, options), **({} if forms is None else {"forms": forms}),
     )  # fmt: skip
+
+
+def _records(router: Router, options: Options) -> Records | None:
+    """Records of this process and of others; None where the ledger is in the state folder, which is this one's own."""
+    if options.ledger is None or router.database is None:
+        return None
+    return Records(router.database, options.name or f"{socket.gethostname()}:{options.port}")
 
 
 def check_keys(key_file: KeyFile, host: str, *, open_to_admin: bool = False) -> None:
@@ -93,7 +103,7 @@ def run(
 ) -> None:
     """Serve until the process is told to stop; ``told`` hears the address once requests are answered."""
     with _state_of_its_own(options.state), listening(options.host, options.port) as listener:
-        service = service_from(profile, pool, options)
+        service = service_from(profile, pool, replace(options, port=listener.getsockname()[1]))
         service.prepare()
         _listen(listener, options)
         config = uvicorn.Config(

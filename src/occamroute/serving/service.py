@@ -18,8 +18,8 @@ from occamroute.errors import BudgetExceededError, OccamError
 from occamroute.ledger import Hold
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.pool import Pool
-from occamroute.routing.decisions import Decision
 from occamroute.routing.router import Router
+from occamroute.routing.stored_decisions import StoredDecision
 from occamroute.serving.admission import Caller
 from occamroute.serving.deciding import Decider
 from occamroute.serving.keys import SCOPES, KeyFile, Keys
@@ -27,6 +27,7 @@ from occamroute.serving.limits import Limits
 from occamroute.serving.metrics import Metrics
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.queries import FORMS, Form
+from occamroute.serving.records import Records
 
 if TYPE_CHECKING:
     from occamroute.routing.answering import Answered, Answerer
@@ -49,7 +50,8 @@ class Service:
 
     ``answerer`` and ``pool`` are None where it only routes. ``loopback`` says that only this machine can reach it,
     ``replicated`` that others decide by the same rows and classifiers, which therefore stay as they are.
-    ``open_to_admin`` says that while there is no key, none is needed for admin operations either.
+    ``open_to_admin`` says that while there is no key, none is needed for admin operations either. ``records`` is what
+    other processes that share the ledger say of themselves, None where there can be no other.
     """
 
     def __init__(
@@ -64,12 +66,14 @@ class Service:
         limits: Limits | None = None,
         replicated: bool = False,
         open_to_admin: bool = False,
+        records: Records | None = None,
     ) -> None:
         self.router, self.answerer, self.forms = router, answerer, forms
         self.classes = () if pool is None else pool.classes
         self.pool_names = () if pool is None else pool.names
         self.extracts = frozenset() if pool is None else {one.name for one in (*pool.classifiers, *pool.extractors)}
         self.key_file, self.loopback, self.replicated = key_file, loopback, replicated
+        self.records = records
         self._scopes_without_keys = frozenset(SCOPES) if open_to_admin else frozenset(SCOPES) - {"admin"}
         self.limits = limits or Limits()
         self.metrics = Metrics()
@@ -142,10 +146,10 @@ class Service:
         done: Result = await asyncio.shield(future)
         return done
 
-    async def owned(self, name: str, caller: Caller) -> Decision:
+    async def owned(self, name: str, caller: Caller) -> StoredDecision:
         """A decision by its id, if it is the caller's."""
         receipts = self.router.receipts
-        found = None if receipts is None else await self.wait(receipts.decision, name)
+        found = None if receipts is None else await self.wait(receipts.find, name)
         if found is None or not caller.owns(found.client):
             raise ProblemError("unknown_decision")
         return found
@@ -156,8 +160,10 @@ class Service:
             return await self.router.wallet.find(name)
         # A ledger of another package that was written for occamroute 0.1.0 cannot look up a hold.
         receipts = self.router.receipts
-        found = None if receipts is None else await self.wait(receipts.decision, name)
-        return None if found is None else Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
+        found = None if receipts is None else await self.wait(receipts.find, name)
+        if found is None or found.cost is None:
+            return None
+        return Hold(name, amount_of(rounded_up(found.cost)), client=found.client)
 
     def count(self, answered: Answered) -> None:
         """Count the decision behind an answer, once, however often the answer is given."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from occamroute._version import __version__
 from occamroute.serving.bodies import Given
@@ -13,6 +13,7 @@ from occamroute.serving.gauges import gauges
 from occamroute.serving.metrics import exposition
 from occamroute.serving.operations import Operation, Uses
 from occamroute.serving.problems import ProblemError
+from occamroute.serving.sharing import COUNT, metric_families, others
 
 __all__ = ["OPERATIONS"]
 
@@ -38,10 +39,22 @@ async def readyz(service: Uses) -> Health:
     return Health(status="ok", version=__version__)
 
 
-async def metrics(service: Uses) -> Response:
+async def metrics(
+    service: Uses,
+    replicas: Annotated[
+        Literal["own", "all"] | None,
+        Query(description="own: of the process that answers; all: of all that share the ledger, by replica."),
+    ] = None,
+) -> Response:
     """Everything that is counted."""
     families = [*service.metrics.families(), *await service.wait(gauges, service)]
-    return Response(exposition(families), headers={"content-type": METRICS})
+    headers = {"content-type": METRICS}
+    # A replica on Ray Serve cannot be asked alone, while every other process is a target of its own.
+    if service.records is not None and (replicas or ("all" if service.replicated else "own")) == "all":
+        records = await service.wait(others, service)
+        headers[COUNT] = str(1 + len(records))
+        families = metric_families(service.records.name, families, records)
+    return Response(exposition(families), headers=headers)
 
 
 async def openapi(request: Request, service: Uses) -> Response:
@@ -66,7 +79,7 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/metrics", "Counters for Prometheus",
-        endpoint=metrics, scope="read", media="text/plain", family="health",
+        endpoint=metrics, scope="read", media="text/plain", family="health", problems=("invalid_request",),
     ),
     Operation(
         "GET", "/openapi.json", "The OpenAPI document",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from occamroute.errors import InvalidInputError
@@ -25,6 +24,7 @@ from occamroute.serving.bodies import (
 )
 from occamroute.serving.operations import Asks, Operation, Uses
 from occamroute.serving.problems import ProblemError
+from occamroute.serving.sharing import COUNT, drift, others
 
 __all__ = ["OPERATIONS"]
 
@@ -63,11 +63,13 @@ async def budget(
     return Budget(**amounts, since=balance.since, until=balance.until, now=balance.now, client=client)
 
 
-async def alarms(service: Uses) -> Alarms:
+async def alarms(service: Uses, response: Response) -> Alarms:
     """What has changed since the labelled rows were gathered."""
-    found = await service.wait(service.router.alarms)
-    evidence = await service.wait(service.router.evidence)
-    return Alarms(alarms=[AlarmRaised(**asdict(one)) for one in found], evidence=evidence)
+    records = await service.wait(others, service)
+    if service.records is not None:
+        response.headers[COUNT] = str(1 + len(records))
+    found = await service.wait(drift, service, records)
+    return Alarms(alarms=[AlarmRaised(**one) for one in found["alarms"]], evidence=found["evidence"])
 
 
 async def decision(id: Annotated[str, Path(pattern=DECISION)], service: Uses) -> Receipt:  # noqa: A002  # the field's name
