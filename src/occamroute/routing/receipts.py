@@ -71,7 +71,7 @@ SHORT = ("id", "at", "client", "classifier", "reason", "outcome", "feedback")
 COUNT = f"SELECT count(*) FROM {TABLE} WHERE ledger = ?"  # noqa: S608
 NAMES = f"SELECT id FROM {TABLE} WHERE ledger = ? AND id > ? ORDER BY id LIMIT 1000"  # noqa: S608
 # The newest that is not kept, the oldest up to it, and their end.
-BEYOND = f"SELECT id FROM {TABLE} WHERE ledger = ? ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+BEYOND = f"SELECT id FROM {TABLE} WHERE ledger = ? ORDER BY id LIMIT 1 OFFSET ?"  # noqa: S608
 OLDEST = f"SELECT id FROM {TABLE} WHERE ledger = ? AND id <= ? ORDER BY id LIMIT ?"  # noqa: S608
 REMOVE = f"DELETE FROM {TABLE} WHERE ledger = ? AND id <= ?"  # noqa: S608
 
@@ -103,8 +103,8 @@ class Receipts:
         self._put = self._done = 0
         self._closed = self._failing = False
         self._patient = threading.Semaphore(PATIENT)
-        # How many were written since the oldest were last looked at (they are at the first write, however short processes
-        # live), and up to which they are to be removed.
+        # How many were written since all were last counted (they are at the first write, however short processes live),
+        # and up to which the oldest are to be removed.
         self._untrimmed, self._beyond = keep, ""
         self._database.create(TABLE, SCHEMA.format(blob=self._database.blob))
         if self._own and is_there(self._database, OLD_TABLE):
@@ -322,7 +322,8 @@ class Receipts:
         """Remove some of the oldest, if there are more than are kept."""
         if not self._beyond and self._untrimmed > self.keep // SLACK:
             self._untrimmed = 0
-            found = self._database.read(BEYOND, (self._ledger, self.keep))
+            more = self._database.read(COUNT, (self._ledger,))[0][0] - self.keep
+            found = self._database.read(BEYOND, (self._ledger, more - 1)) if more > 0 else []
             self._beyond = found[0][0] if found else ""
         for _ in range(REMOVED_AT_ONCE):
             if not self._beyond:
