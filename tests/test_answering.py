@@ -186,7 +186,9 @@ def test_features_that_are_given_are_not_bought(profile: oc.Profile) -> None:
     with router_of(profile, 4000) as router, Answerer(router, pool_of(models)) as answerer:
         for query, row in zip(queries, features, strict=True):
             result = asyncio.run(answerer.classify(query, features=row))
-            assert result.cost == (0 if result.classifier == "small" else result.decision.cost - Decimal("0.1"))
+            planned = result.decision.cost
+            assert planned is not None
+            assert result.cost == (0 if result.classifier == "small" else planned - Decimal("0.1"))
         assert models[0].calls == 0
         with pytest.raises(oc.InvalidInputError, match="must be the 3 numbers of 'small', got 2"):
             asyncio.run(answerer.classify(queries[0], features=[0.5, 0.5]))
@@ -643,6 +645,16 @@ def test_a_classifier_that_dies_and_comes_back(profile: oc.Profile) -> None:
         assert check_books(router.ledger) == bill(models)
 
 
+def assert_same(again: Answered, first: Answered) -> None:
+    """All of an answer, its decision included."""
+    assert again.facts() == first.facts()
+    np.testing.assert_array_equal(again.probabilities, first.probabilities)
+    assert (again.decision.id, again.decision.at) == (first.decision.id, first.decision.at)
+    assert (again.decision.name, again.decision.terms) == (first.decision.name, first.decision.terms)
+    for name in ("features", "success", "rows", "distances"):
+        np.testing.assert_array_equal(getattr(again.decision, name), getattr(first.decision, name))
+
+
 def test_one_key_is_charged_once(profile: oc.Profile) -> None:
     """A hundred requests under one key, at the same time and later: one answer, one charge; no other query under it."""
     models, query = usual(large={"fails": slow(0.05)}), queries_of(1, 17)[0]
@@ -663,9 +675,12 @@ def test_one_key_is_charged_once(profile: oc.Profile) -> None:
                 asyncio.run(answerer.classify(query, key=wrong))  # type: ignore[arg-type]
         with pytest.raises(oc.InvalidInputError, match="client must be a text"):
             asyncio.run(answerer.classify(query, client=""))
-        now[0] = 101.0  # answers are not kept for ever, but the ledger knows
-        with pytest.raises(RepeatedKeyError, match="was paid before, or may have been, and its answer is not kept"):
-            asyncio.run(answerer.classify(query, key="one"))
+        now[0] = 101.0  # it is in memory no longer, but the ledger has it
+        again = asyncio.run(answerer.classify(query, key="one"))
+        assert again is not results[0]
+        assert_same(again, results[0])
+        with pytest.raises(oc.InvalidInputError, match="the key 'one' was used for another query"):
+            asyncio.run(answerer.classify(queries_of(1, 18)[0], key="one", client=None))
         assert check_books(router.ledger) == bill(models)
 
 
@@ -686,6 +701,11 @@ def test_one_key_on_two_replicas(profile: oc.Profile, tmp_path: Path) -> None:
     assert {type(result) for result in results} == {Answered, RepeatedKeyError}
     assert any("is under way elsewhere" in str(result) for result in results)
     assert check_books(routers[0].ledger) == good[0].cost == bill(models)
+    for answerer in answerers:  # once it is there, both have it
+        assert_same(asyncio.run(answerer.classify(query, key="both")), good[0])
+        with pytest.raises(oc.InvalidInputError, match="the key 'both' was used for another query"):
+            asyncio.run(answerer.classify(queries_of(1, 20)[0], key="both"))
+    assert check_books(routers[0].ledger) == bill(models)
     for answerer, router in zip(answerers, routers, strict=True):
         answerer.close()
         router.close()

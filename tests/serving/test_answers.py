@@ -128,7 +128,11 @@ def test_a_key_that_another_service_is_busy_with(tmp_path: Path) -> None:
         refusal(two.post("/v1/classify", **asked), 409, "in_progress")  # type: ignore[arg-type]
         hurry.set()
         assert first.result().json()["label"] == "cat"
-        refusal(two.post("/v1/classify", **asked), 409, "repeated_key")  # type: ignore[arg-type]
+        again = two.post("/v1/classify", **asked)  # type: ignore[arg-type]
+        assert again.json() == first.result().json()
+        assert again.headers["x-occam-decision"] == first.result().headers["x-occam-decision"]
+        other = {**asked, "json": {"query": "text #dog"}}
+        refusal(two.post("/v1/classify", **other), 409, "repeated_key")  # type: ignore[arg-type]
         assert one.get("/v1/budget").json()["spent"] == "0.1"
 
 

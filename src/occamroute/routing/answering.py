@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from occamroute.calls.sources import sources_of
 from occamroute.calls.terms import content_hash
 from occamroute.calls.threads import CLOSED
 from occamroute.errors import BudgetExceededError, InvalidInputError, OccamError, OverloadedError, UnavailableError
-from occamroute.ledger.base import name_of
+from occamroute.ledger.base import Reply, name_of
 from occamroute.planning.combining import mixed
 from occamroute.pool import Pool
 from occamroute.routing.batching import Asked
@@ -31,6 +32,7 @@ from occamroute.routing.decisions import Decision, decide, decision_id, next_bes
 from occamroute.routing.drift import Alarm
 from occamroute.routing.repeats import Claims, Repeats
 from occamroute.routing.router import Router
+from occamroute.routing.stored_decisions import StoredDecision, as_text, from_text
 
 __all__ = ["Answered", "Answerer", "Call"]
 
@@ -46,10 +48,11 @@ class Answered:
     """The answer to one query: its ``label``, ``probabilities`` (C,) and the ``classifier`` that gave it.
 
     ``cost`` is everything that was charged for this query or may have been, features included; ``calls`` says for
-    what. ``decision`` is whom the query went to: another than the first choice where that one gave no answer.
+    what. ``decision`` is whom the query went to: another than the first choice where that one gave no answer. Of an
+    answer that another process gave by other labelled rows, under the same key, it is what was stored.
     """
 
-    decision: Decision
+    decision: Decision | StoredDecision
     label: str
     probabilities: FloatArray
     classifier: str
@@ -116,8 +119,9 @@ class Answerer:
     ) -> Answered:
         """The answer to one query; ``features`` that are given were paid for elsewhere.
 
-        The same ``key`` (of the same client) again gives the same answer, without another call or charge: from memory,
-        or ``RepeatedKeyError`` where the answer is not kept here. ``BudgetExceededError`` where no answer can be
+        The same ``key`` (of the same client) again gives the same answer, without another call or charge, for 24 hours
+        and in every process that shares the ledger; ``RepeatedKeyError`` where the request is under way elsewhere, or
+        was paid in vain. ``BudgetExceededError`` where no answer can be
         afforded, ``UnavailableError`` with every reason where nobody gave one, ``LedgerError`` where the ledger cannot
         be used: nothing is spent then.
         """
@@ -181,19 +185,33 @@ class Answerer:
         self.close()
 
     async def _keyed(self, request: Request, features: Any, key: str) -> None:
-        who = request.client, key
+        who, about = (request.client, key), content_hash(request.queries)
         try:
-            hold = await self._claims.take(who, seconds=request.left)
+            claim = await self._claims.take(who, about, seconds=request.left)
+            if isinstance(claim, str):
+                self._repeats.keep(who, self._stored(claim))
+                return
+            reply = None
             try:
                 answered = await self._answered(request, features)
-                self._repeats.keep(who, answered)
+                reply = Reply(about, _as_text(answered))
             finally:
-                await self._claims.end(hold, paid=request.paid)
+                await self._claims.end(claim, reply=reply, paid=request.paid)
+            self._repeats.keep(who, answered)
         except asyncio.CancelledError:
             self._repeats.drop(who, OccamError("the request was called off."))
             raise
         except Exception as error:  # noqa: BLE001  # those who wait hear of it
             self._repeats.drop(who, error)
+
+    def _stored(self, content: str) -> Answered:
+        """An answer that was given before, here or by another process."""
+        stored = json.loads(content)
+        found, snapshot = from_text(stored["decision"]), self._router.snapshot
+        made: Decision | StoredDecision = found.decision(snapshot) if found.snapshot == snapshot.id else found
+        calls = tuple(Call(**{**call, "cost": Decimal(call["cost"])}) for call in stored["calls"])
+        probabilities = read_only(np.array(stored["probabilities"]))
+        return Answered(made, stored["label"], probabilities, stored["classifier"], Decimal(stored["cost"]), calls)
 
     async def _answered(self, request: Request, features: Any) -> Answered:
         self._bar()
@@ -370,6 +388,12 @@ class Answerer:
         if name in profile.extraction_costs:
             return profile.extraction_costs[name]
         raise UnavailableError(f"{name!r} was removed from the router's profile")
+
+
+def _as_text(answered: Answered) -> str:
+    """An answer that was just given as a text, for ``Answerer._stored``."""
+    decision = as_text(cast(Decision, answered.decision))
+    return json.dumps({**answered.facts(), "probabilities": answered.probabilities.tolist(), "decision": decision})
 
 
 def _bill(calls: Sequence[Call]) -> dict[str, Any]:

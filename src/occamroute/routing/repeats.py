@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -15,15 +16,15 @@ from typing import Any, NamedTuple, TypeAlias
 from occamroute.calls.ledger_queue import LedgerQueue
 from occamroute.errors import InvalidInputError, OccamError, RepeatedKeyError
 from occamroute.ledger import Hold
-from occamroute.ledger.base import Release, Reserve, Settle
+from occamroute.ledger.base import LONGEST_REPLY, FindReply, Release, Reply, Reserve, Settle
 
-__all__ = ["Claims", "Repeats"]
+__all__ = ["Claims", "Repeats", "Who"]
 
-# Whose request, and its key.
-Who: TypeAlias = tuple[str | None, str]
+# Whose request, its key, and what kind of request it is if keys of several kinds are to be kept apart.
+Who: TypeAlias = tuple[str | None, str] | tuple[str | None, str, str]
 
 LONGEST_KEY = 200
-# Answers that are kept, and for how many seconds.
+# Answers that are kept in memory, and for how many seconds.
 KEPT, KEPT_SECONDS = 4096, 3600.0
 # So often may a key be tried again after attempts that cost nothing: every minute of most of a day, say.
 CLAIMS = 1000
@@ -59,7 +60,7 @@ class Repeats:
                 self._under_way[who] = _Kept(about, Future(), self._clock())
                 return self._under_way[who].answer, True
         if found.about != about:
-            raise InvalidInputError(f"the key {who[1]!r} was used for another query: take a new one for each.")
+            raise another_query(who[1])
         return found.answer, False
 
     def keep(self, who: Who, answer: Any) -> None:
@@ -85,7 +86,8 @@ class Repeats:
 class Claims:
     """A hold of nothing under each key: whoever makes it may pay, everybody else who shares the ledger may not.
 
-    It is released only after an attempt that cost nothing; then the key may be tried again.
+    The answer is stored with it, for 24 hours, and anybody who comes again is given it. A claim is released only after
+    an attempt that cost nothing; then the key may be tried again.
     """
 
     def __init__(self, queue: LedgerQueue, *, lease_seconds: float) -> None:
@@ -94,21 +96,40 @@ class Claims:
         # How many claims of a key are known to be released, which they stay: none of them is asked for again.
         self._released: OrderedDict[str, int] = OrderedDict()
 
-    async def take(self, who: Who, *, seconds: float) -> Hold:
-        """Claim a key, or raise ``RepeatedKeyError``; ``LedgerError`` after ``seconds``."""
-        client, key = who
+    async def take(self, who: Who, about: str, *, seconds: float, content: str = "") -> Hold | str:
+        """Claim a key, with this ``content`` for now; what is stored, where somebody else has claimed it before.
+
+        ``RepeatedKeyError`` where there is no answer to be had, ``InvalidInputError`` where the key was used for
+        something else than is asked ``about``, ``LedgerError`` after ``seconds``.
+        """
+        client, key = who[0], who[1]
         digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:40]
         with self._lock:
             first = self._released.get(digest, 0)
         for number in range(first, CLAIMS):
-            wish = Reserve(f"key/{digest}/{number}", 0, self._lease_seconds, client)
-            hold = await self._queue.reserve(wish, seconds=seconds)
+            name = f"key/{digest}/{number}"
+            wish = Reserve(name, 0, self._lease_seconds, client, Reply(about, content))
+            # Where no reply comes the claim may be there: it is left, for it may be another's.
+            hold = await self._queue.reserve(wish, seconds=seconds, release_unknown=False)
             if hold.fresh:
                 return hold
             if hold.state != "released":
-                raise RepeatedKeyError(key, hold.state)
+                return await self._stored(hold, key, about)
             self._remember(digest, number + 1)
         raise RepeatedKeyError(key, "released")
+
+    async def _stored(self, hold: Hold, key: str, about: str) -> str:
+        found = await self.reply(hold.key)
+        if found is not None and found.about != about:
+            raise another_query(key)
+        if found is None or not found.content:
+            raise RepeatedKeyError(key, hold.state)
+        return found.content
+
+    async def reply(self, key: str) -> Reply | None:
+        """What is stored under a hold's key, if anything is."""
+        found: Reply | None = await asyncio.wrap_future(self._queue.submit(FindReply(key)))
+        return found
 
     def _remember(self, digest: str, released: int) -> None:
         with self._lock:
@@ -117,10 +138,20 @@ class Claims:
             if len(self._released) > KEPT:
                 self._released.popitem(last=False)
 
-    async def end(self, hold: Hold, *, paid: bool) -> None:
-        """Say whether anything was, or may have been, paid; unsaid, the claim ends by itself, as one that was paid."""
+    async def end(self, hold: Hold, *, reply: Reply | None = None, paid: bool) -> None:
+        """Store the answer, or say whether anything was, or may have been, paid in vain.
+
+        Unsaid, the claim ends by itself, as one that was paid. An answer that is too long for a ledger is not stored.
+        """
+        if reply is not None and len(reply.content) > LONGEST_REPLY:
+            reply, paid = None, True
         with suppress(OccamError):
-            await self._queue.settle(Settle(hold, 0) if paid else Release(hold))
+            await self._queue.settle(Settle(hold, 0, reply) if paid or reply is not None else Release(hold))
+
+
+def another_query(key: str) -> InvalidInputError:
+    """The error for a key that stands for something else."""
+    return InvalidInputError(f"the key {key!r} was used for another query: take a new one for each.")
 
 
 def check_key(key: Any) -> None:

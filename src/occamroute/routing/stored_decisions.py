@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,7 +16,7 @@ from occamroute.routing.decisions import Decision, Reason, Terms
 from occamroute.routing.prices import Price
 from occamroute.routing.snapshots import Snapshot
 
-__all__ = ["COLUMNS", "TABLE", "StoredDecision", "as_row", "from_row"]
+__all__ = ["COLUMNS", "TABLE", "StoredDecision", "as_row", "as_text", "from_row", "from_text"]
 
 TABLE = "occamroute_receipts"
 COLUMNS = (
@@ -48,6 +49,11 @@ class StoredDecision:
     costs: dict[str, Decimal]
     outcome: Any
     feedback: Any
+
+    @property
+    def name(self) -> str:
+        """The classifier chosen."""
+        return self.classifier
 
     @property
     def cost(self) -> Decimal | None:
@@ -86,6 +92,18 @@ def from_row(row: Sequence[Any]) -> StoredDecision:
         "outcome": json.loads(found["outcome"] or "null"),
         "feedback": json.loads(found["feedback"] or "null"),
     })  # fmt: skip
+
+
+def as_text(decision: Decision) -> str:
+    """A decision as a text."""
+    row = as_row(decision)
+    return json.dumps([{"base64": b64encode(one).decode()} if isinstance(one, bytes) else one for one in row])
+
+
+def from_text(text: str) -> StoredDecision:
+    """A decision from a text that ``as_text`` made."""
+    row = [b64decode(one["base64"]) if isinstance(one, dict) else one for one in json.loads(text)]
+    return from_row([*row, None, None])
 
 
 def _terms_text(terms: Terms) -> str:
