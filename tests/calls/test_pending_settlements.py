@@ -73,6 +73,8 @@ def pending(file: Path, ledger: Any) -> PendingSettlements:
 def keys(file: Path) -> list[str]:
     """The holds in the file, read without occamroute."""
     with closing(sqlite3.connect(file)) as connection:
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return []  # it is just being made
         return [key for (key,) in connection.execute("SELECT hold FROM pending_settlements ORDER BY hold")]
 
 

@@ -116,7 +116,7 @@ class PendingSettlements:
         except (sqlite3.Error, OSError, ArithmeticError, ValueError) as error:
             if isinstance(error, StorageError):
                 raise
-            raise StorageError(self.path, f"it cannot be used: {error}") from error
+            raise StorageError(self.path, str(error)) from error
 
 
 def _row(settlement: Settlement) -> tuple[str | None, ...]:

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from occamroute._optional import require
@@ -124,10 +125,9 @@ class Line:
             raise
         finally:
             self._open -= 1
-        if idle is self._idle:
-            idle.append(connection)
-        else:  # all were let go of meanwhile
-            connection.close()
+        idle.append(connection)
+        if idle is not self._idle:  # all were let go of meanwhile, perhaps just before this one was given back
+            _close(idle)
         return result
 
     def _connected(self, idle: deque[Any], deadline: float) -> Any:
@@ -162,8 +162,7 @@ class Line:
     def _hang_up(self) -> None:
         """Close what is not in use; what is in use is closed when it is given back."""
         idle, self._idle = self._idle, deque()
-        while idle:
-            idle.pop().close()
+        _close(idle)
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, self._psycopg.errors.LockNotAvailable):
@@ -191,6 +190,13 @@ def run_each(connection: Any, words: str, values: Mapping[str, Any]) -> list[lis
     while cursor.nextset():
         found.append(_rows(cursor))
     return found
+
+
+def _close(connections: deque[Any]) -> None:
+    """Close connections, of which another thread may close some at the same time."""
+    with suppress(IndexError):
+        while True:
+            connections.pop().close()
 
 
 def _rows(cursor: Any) -> list[Row] | None:
