@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,98 @@ def test_replicas_keep_their_rows_and_classifiers(tmp_path: Path, method: str, p
         reply = client.request(method, path, json=bodies.get(path) if method == "POST" else None)
         assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
         assert "deploy the service again" in reply.json()["detail"]
+
+
+# Idempotency keys
+
+
+def test_one_key_one_decision_one_hold(pair: Pair) -> None:
+    """However often a key comes, to whichever process and at the same time: the same answer, and money held once."""
+    body = {"features": FEATURES, "hold": True}
+
+    def ask(number: int) -> httpx.Response:
+        return pair.clients[number % 2].post("/v1/route", json=body, headers={"Idempotency-Key": "order-1"})
+
+    with ThreadPoolExecutor(8) as threads:
+        replies = list(threads.map(ask, range(24)))
+    assert {reply.status_code for reply in replies} == {200}
+    first = replies[0].json()
+    assert all(reply.json() == first for reply in replies)
+    assert first["held"]
+    assert {client.get("/v1/budget").json()["held"] for client in pair.clients} == {first["cost"]}
+    settled = pair.clients[1].post("/v1/settle", json={"decision": first["decision"], "cost": first["cost"]})
+    assert settled.status_code == 200, settled.text
+    assert ask(0).json() == ask(1).json() == first  # also after it was settled
+    assert {client.get("/v1/budget").json()["spent"] for client in pair.clients} == {first["cost"]}
+    for number in range(2):
+        other = {"json": {**body, "lease_seconds": 5}, "headers": {"Idempotency-Key": "order-1"}}
+        refused = pair.clients[number].post("/v1/route", **other)  # type: ignore[arg-type]
+        assert (refused.status_code, refused.json()["code"]) == (409, "repeated_key")
+    fresh = pair.clients[0].post("/v1/route", json=body, headers={"Idempotency-Key": "order-2"}).json()
+    assert fresh["decision"] != first["decision"]
+    receipt = pair.clients[1].get(f"/v1/decisions/{first['decision']}")
+    assert receipt.json()["classifier"] == first["classifier"]
+
+
+def test_a_process_that_died_before_its_hold(pair: Pair) -> None:
+    """Another one makes the hold under the same id, and no second one is made by whoever comes later."""
+    body = {"features": FEATURES, "hold": True}
+    headers = {"Idempotency-Key": "died"}
+    service = pair.services[0]
+    names: list[str] = []
+
+    class StoppedError(Exception):
+        pass
+
+    async def stopped(*about: Any, **options: Any) -> Any:
+        names.append(about[0].id)
+        raise StoppedError
+
+    held, service.router.aheld = service.router.aheld, stopped  # type: ignore[method-assign]
+    with suppress(StoppedError):
+        assert pair.clients[0].post("/v1/route", json=body, headers=headers).status_code == 500
+    service.router.aheld = held  # type: ignore[method-assign]
+    found = [pair.clients[number % 2].post("/v1/route", json=body, headers=headers).json() for number in (1, 0, 1)]
+    assert [one["decision"] for one in found] == 3 * names
+    assert found[0] == found[1] == found[2]
+    assert pair.clients[0].get("/v1/budget").json()["held"] == found[0]["cost"]
+
+
+def test_what_one_answered_the_other_gives_again(pair: Pair) -> None:
+    """Answers that were paid are given again by the other process, in every protocol, and are not paid again."""
+    headers = {"Idempotency-Key": "paid"}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/classify", {"query": world.text(1)}),
+        ("/v1/chat/completions", {"model": "occam-auto", "messages": [{"role": "user", "content": world.text(2)}]}),
+        (
+            "/v2/models/occam-auto/infer",
+            {"inputs": [{"name": "query", "shape": [2], "datatype": "BYTES", "data": [world.text(3), world.text(4)]}]},
+        ),
+    ]
+    for path, body in asked:
+        keyed = {"Idempotency-Key": headers["Idempotency-Key"] + path.replace("/", "-")}
+        first = pair.clients[0].post(path, json=body, headers=keyed)
+        assert first.status_code == 200, first.text
+        spent = pair.clients[0].get("/v1/budget").json()["spent"]
+        again = pair.clients[1].post(path, json=body, headers=keyed)
+        assert again.json() == first.json()
+        assert again.headers.get("x-occam-decision") == first.headers.get("x-occam-decision")
+        assert pair.clients[1].get("/v1/budget").json()["spent"] == spent
+
+
+def test_advice_under_a_key(pair: Pair) -> None:
+    """Without a hold a key gives the same decision again, and nothing is held."""
+    for _ in range(2):
+        asked = {"json": {"features": FEATURES}, "headers": {"Idempotency-Key": "advice"}}
+        replies = [client.post("/v1/route", **asked).json() for client in pair.clients]  # type: ignore[arg-type]
+        assert len({reply["decision"] for reply in replies}) == 1
+        assert not any(reply["held"] for reply in replies)
+    assert pair.clients[0].get("/v1/budget").json()["held"] == "0"
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "with space", "kée"])
+def test_keys_that_are_none(pair: Pair, key: str) -> None:
+    for path, body in (("/v1/route", {"features": FEATURES}), ("/v1/classify", {"query": "text"})):
+        refused = pair.clients[0].post(path, json=body, headers={b"Idempotency-Key": key.encode()})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request"), refused.text
+        assert "idempotency-key" in refused.json()["detail"]

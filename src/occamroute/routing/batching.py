@@ -20,13 +20,15 @@ FEW, MOST = 8, 64
 class Asked:
     """A query that waits for its decision; ``done`` hears of it, on the search thread.
 
-    Those with the same ``home`` hear of it in one call: ``home([(asked, decision or error), …])``.
+    Those with the same ``home`` hear of it in one call: ``home([(asked, decision or error), …])``. ``id`` is the
+    decision's, by default a new one.
     """
 
     features: Any
     client: str | None = None
     paid: bool = False
     home: Callable[[list[tuple[Asked, Any]]], None] | None = None
+    id: str | None = None
     ready: threading.Event | None = field(default=None)
     result: Any = None
 

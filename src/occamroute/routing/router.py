@@ -18,7 +18,7 @@ from occamroute._money import Amount
 from occamroute.calls.pending_settlements import PendingSettlements
 from occamroute.errors import BudgetExceededError, InvalidInputError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
-from occamroute.ledger.base import name_of
+from occamroute.ledger.base import Reply, name_of
 from occamroute.ledger.database import Database
 from occamroute.profiles import Profile
 from occamroute.routing.batching import Asked, Batcher
@@ -208,8 +208,18 @@ class Router:
         """The decision with its cost held, or the next best one whose cost can be."""
         return background().run(self.aheld(decision, lease_seconds=lease_seconds))
 
-    async def aheld(self, decision: Decision, *, lease_seconds: float = LEASE, seconds: float = HOLDING) -> Decision:
-        """``held`` for event loops; ``LedgerError`` if the ledger does not answer within ``seconds``."""
+    async def aheld(
+        self,
+        decision: Decision,
+        *,
+        lease_seconds: float = LEASE,
+        seconds: float = HOLDING,
+        reply: Callable[[Decision], Reply] | None = None,
+    ) -> Decision:
+        """``held`` for event loops; ``LedgerError`` if the ledger does not answer within ``seconds``.
+
+        ``reply`` is stored with the hold, unless the hold was made before, by this process or another.
+        """
         await self.wallet.known()
         refused = BudgetExceededError(decision.cost, decision.terms.available)
         for option in [decision.choice, *next_best(decision, [decision.choice])]:
@@ -219,7 +229,7 @@ class Router:
             try:
                 await self.wallet.ahold(
                     made.cost, key=made.id, client=made.client, lease_seconds=lease_seconds, seconds=seconds,
-                    decision=made,
+                    decision=made, reply=None if reply is None else reply(made),
                 )  # fmt: skip
             except BudgetExceededError as error:
                 refused = error
@@ -238,7 +248,14 @@ class Router:
         """Say that nothing was spent after all."""
         self.wallet.release(Hold(decision.id, decision.cost))
 
-    def look(self, features: FloatArray, *, clients: Sequence[str | None] = (), paid: bool = False) -> list[Decision]:
+    def look(
+        self,
+        features: FloatArray,
+        *,
+        clients: Sequence[str | None] = (),
+        ids: Sequence[str | None] = (),
+        paid: bool = False,
+    ) -> list[Decision]:
         """Decisions for several queries (b, d) from one search; no money is held."""
         snapshot = self._snapshot
         terms = self.wallet.terms(snapshot, barred=self.barred, paid=paid)
@@ -249,7 +266,8 @@ class Router:
         now = time.time()
         made = [
             Decision(
-                decision_id(), now, int(choice[row]), reasons[row], snapshot, terms, float(coins[row]), features[row],
+                (ids[row] if ids else None) or decision_id(), now, int(choice[row]), reasons[row], snapshot, terms,
+                float(coins[row]), features[row],
                 guess.success[row], guess.distances[row], guess.rows[row], clients[row] if clients else None,
             )
             for row in range(len(features))
@@ -383,7 +401,8 @@ class Router:
                 continue
             features = np.concatenate([batch[number].features for number in some])
             try:
-                made: Sequence[Any] = self.look(features, clients=[batch[one].client for one in some], paid=paid)
+                clients, ids = [batch[one].client for one in some], [batch[one].id for one in some]
+                made: Sequence[Any] = self.look(features, clients=clients, ids=ids, paid=paid)
             except Exception as error:  # noqa: BLE001  # the others must not suffer for it
                 made = [error] * len(some)
             results |= dict(zip(some, made, strict=True))

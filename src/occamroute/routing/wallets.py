@@ -13,7 +13,7 @@ from occamroute._money import Amount
 from occamroute.calls.ledger_queue import LedgerQueue
 from occamroute.calls.pending_settlements import PendingSettlements
 from occamroute.ledger import Balance, Hold, Ledger
-from occamroute.ledger.base import Find, Release, Reserve, Settle
+from occamroute.ledger.base import Find, Release, Reply, Reserve, Settle
 from occamroute.routing.decisions import Decision, Terms
 from occamroute.routing.pacing import Moment, Pace, cautious
 from occamroute.routing.snapshots import Snapshot
@@ -152,10 +152,17 @@ class Wallet:
         client: str | None = None,
         lease_seconds: float = LEASE,
         decision: Decision | None = None,
+        reply: Reply | None = None,
     ) -> Hold:
-        """``hold`` for an event loop; ``LedgerError`` if the ledger does not answer within ``seconds``."""
-        wish = Reserve(key, amount, lease_seconds, client)
-        return await self.queue.reserve(wish, seconds=seconds, then=lambda hold: self._held(hold, decision))
+        """``hold`` for an event loop; ``LedgerError`` if the ledger does not answer within ``seconds``.
+
+        With ``reply``, which is stored along, another process may make the same hold: it is not released if no answer
+        comes.
+        """
+        wish = Reserve(key, amount, lease_seconds, client, reply)
+        return await self.queue.reserve(
+            wish, seconds=seconds, then=lambda hold: self._held(hold, decision), release_unknown=reply is None
+        )
 
     def settle(self, hold: Hold, amount: Amount) -> None:
         """Turn a hold, made here or elsewhere, into what was spent; costs are learned from those made here."""

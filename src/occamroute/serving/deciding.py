@@ -27,9 +27,9 @@ class Decider:
         self._router, self._loop = router, loop
         self._home = self._decided  # the same object each time: those of one batch are told together
 
-    def decide(self, features: FloatArray, client: str | None) -> asyncio.Future[Decision]:
-        """The decision to come, for features (1, d)."""
-        waiting = _Waiting(features, client, home=self._home)
+    def decide(self, features: FloatArray, client: str | None, name: str | None = None) -> asyncio.Future[Decision]:
+        """The decision to come, for features (1, d); ``name`` is its id, by default a new one."""
+        waiting = _Waiting(features, client, home=self._home, id=name)
         waiting.future = self._loop.create_future()
         self._router.submit(waiting)
         return waiting.future

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +18,7 @@ from occamroute.errors import BudgetExceededError, OccamError
 from occamroute.ledger import Hold
 from occamroute.ledger.base import amount_of, rounded_up
 from occamroute.pool import Pool
+from occamroute.routing.repeats import Claims, Repeats
 from occamroute.routing.router import Router
 from occamroute.routing.stored_decisions import StoredDecision
 from occamroute.serving.admission import Caller
@@ -39,6 +40,8 @@ Result = TypeVar("Result")
 NO_SCOPES: frozenset[str] = frozenset()
 # Threads that wait for the ledger or the receipts.
 WAITERS = 8
+# Seconds after which the ledger ends a claim on an idempotency key that nobody ended.
+CLAIMED = 60.0
 # Seconds that the end waits for what is under way in threads.
 CLOSING = 5.0
 # Seconds between two looks at the file of keys.
@@ -77,6 +80,9 @@ class Service:
         self._scopes_without_keys = frozenset(SCOPES) if open_to_admin else frozenset(SCOPES) - {"admin"}
         self.limits = limits or Limits()
         self.metrics = Metrics()
+        # Decisions under idempotency keys.
+        self.routed, self.claims = Repeats(), Claims(router.wallet.queue, lease_seconds=CLAIMED)
+        self._background: set[asyncio.Task[None]] = set()
         self.in_flight = 0
         self.ready = False
         self.decider: Decider
@@ -122,6 +128,8 @@ class Service:
         self.ready = False
         if self._watching is not None:
             self._watching.cancel()
+        for task in self._background:
+            task.cancel()
         if self.answerer is not None:
             await self.answerer.aclose(seconds=CLOSING)
             await close_clients()
@@ -145,6 +153,12 @@ class Service:
         # Whoever hangs up does not stop a change that has begun.
         done: Result = await asyncio.shield(future)
         return done
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have work done that goes on when the request that began it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def owned(self, name: str, caller: Caller) -> StoredDecision:
         """A decision by its id, if it is the caller's."""

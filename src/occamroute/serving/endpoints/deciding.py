@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
+from collections.abc import Callable
 from functools import lru_cache
 
-from occamroute.errors import BudgetExceededError
-from occamroute.ledger.base import amount_of, rounded_up
-from occamroute.routing.decisions import Decision
+from occamroute.errors import BudgetExceededError, InvalidInputError
+from occamroute.ledger.base import Reply, amount_of, rounded_up
+from occamroute.routing.decisions import Decision, decision_id
+from occamroute.routing.repeats import Who
 from occamroute.serving.admission import Caller
 from occamroute.serving.bodies import (
     PlanAnswer,
@@ -20,6 +24,7 @@ from occamroute.serving.bodies import (
     feature_array,
     written,
 )
+from occamroute.serving.idempotency import checked_key
 from occamroute.serving.operations import Asks, Operation
 from occamroute.serving.parsing import parsed
 from occamroute.serving.planning import planned
@@ -28,20 +33,81 @@ from occamroute.serving.service import Service
 
 __all__ = ["OPERATIONS"]
 
+# Seconds that the ledger may take to say whether a key was used before.
+PATIENCE = 10.0
 
-async def route(service: Service, caller: Caller, content: bytes) -> bytes:
+
+async def route(service: Service, caller: Caller, content: bytes, sent_key: bytes | None) -> bytes:
     """Decide about one query: the way that is asked most, so nothing is done twice."""
-    wish = parsed(RouteRequest, content)
-    router = service.router
-    features = router.checked(feature_array(wish.features))
+    key, wish = checked_key(sent_key), parsed(RouteRequest, content)
     try:
-        decision = await service.decider.decide(features, caller.client)
-        if wish.hold:
-            decision = await router.aheld(decision, lease_seconds=wish.lease_seconds)
+        if key is None:
+            decision = await _decided(service, caller, wish)
+            return _decision_text(decision, held=wish.hold)
+        return await _routed_once(service, caller, wish, key)
     except BudgetExceededError as error:
         raise await service.exhausted(error) from None
+
+
+async def _decided(
+    service: Service,
+    caller: Caller,
+    wish: RouteRequest,
+    name: str | None = None,
+    reply: Callable[[Decision], Reply] | None = None,
+) -> Decision:
+    features = service.router.checked(feature_array(wish.features))
+    decision = await service.decider.decide(features, caller.client, name)
+    if wish.hold:
+        decision = await service.router.aheld(decision, lease_seconds=wish.lease_seconds, reply=reply)
     service.metrics.decisions[decision.name, decision.reason] += 1
-    return _decision_text(decision, held=wish.hold)
+    return decision
+
+
+async def _routed_once(service: Service, caller: Caller, wish: RouteRequest, key: str) -> bytes:
+    """One decision and one hold, however often a key comes, and to whichever process."""
+    service.router.checked(feature_array(wish.features))  # what is wrong with the query is said first
+    who, about = (caller.client, key, "route"), hashlib.sha256(wish.model_dump_json().encode()).hexdigest()
+    try:
+        future, mine = service.routed.join(who, about)
+        if mine:
+            # On its own: a client that goes away may ask again, and gets the same.
+            service.in_background(_route_for(service, caller, wish, who, about))
+        answer: bytes = await asyncio.shield(asyncio.wrap_future(future))
+    except InvalidInputError as error:
+        raise ProblemError("repeated_key", str(error)) from None
+    return answer
+
+
+async def _route_for(service: Service, caller: Caller, wish: RouteRequest, who: Who, about: str) -> None:
+    """Make the answer that those who came with this key wait for."""
+    try:
+        service.routed.keep(who, await _routed(service, caller, wish, who, about))
+    except asyncio.CancelledError:
+        service.routed.drop(who, ProblemError("not_ready", retry_after=1))
+        raise
+    except Exception as error:  # noqa: BLE001  # those who wait hear of it
+        service.routed.drop(who, error)
+
+
+async def _routed(service: Service, caller: Caller, wish: RouteRequest, who: Who, about: str) -> bytes:
+    # Whoever comes first with the key gives the decision its id. The answer is stored with the hold under that id: if
+    # it is not there, no hold was made, and whoever asks may make it.
+    claims, name = service.claims, decision_id()
+    claim = await claims.take(who, about, seconds=PATIENCE, content=name)
+    if isinstance(claim, str):
+        name = claim
+        if (stored := await claims.reply(name)) is not None:
+            return stored.content.encode()
+    else:
+        claims.end_soon(claim)
+
+    def reply(made: Decision) -> Reply:
+        return Reply(about, _decision_text(made, held=True).decode())
+
+    decision = await _decided(service, caller, wish, name, reply)
+    stored = await claims.reply(name) if wish.hold else None
+    return _decision_text(decision, held=wish.hold) if stored is None else stored.content.encode()
 
 
 def _decision_text(decision: Decision, *, held: bool) -> bytes:
@@ -82,8 +148,8 @@ async def plan(service: Service, caller: Caller, content: bytes) -> bytes:
 OPERATIONS = (
     Operation(
         "POST", "/v1/route", "Decide which classifier one query goes to",
-        lean=route, takes=RouteRequest, gives=RouteAnswer, scope="route",
-        problems=("budget_exhausted", "ledger_unavailable"),
+        lean=route, takes=RouteRequest, gives=RouteAnswer, scope="route", keyed=True,
+        problems=("repeated_key", "in_progress", "budget_exhausted", "ledger_unavailable"),
     ),
     Operation(
         "POST", "/v1/settle", "Say what a held decision really cost",
