@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,6 +12,7 @@ from fractions import Fraction
 from occamroute._arrays import IntArray
 from occamroute._money import rounded_up
 from occamroute.calls.ledger_queue import LedgerQueue
+from occamroute.calls.pending_settlements import Settlement
 from occamroute.errors import LedgerError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import Release, Reserve, Settle
@@ -30,8 +31,8 @@ class BatchBudget:
 
     ``spent + held + kept`` never exceeds the cap by a new hold. ``floors`` (n,), in whole units of ``unit``, is what
     each query that is still open must keep for its cheapest answer, so that no expensive call takes the last query's
-    money. An outside ``ledger`` must agree to every hold too. ``outstanding`` are the ledger's holds of calls that have
-    ended, by their keys, with what was charged: they are settled only after the journal was written.
+    money. An outside ``ledger`` must agree to every hold too. ``outstanding`` is what it is to be told of calls that
+    have ended, by the keys of their holds: only after the journal was written.
     """
 
     cap: Fraction | None
@@ -42,7 +43,7 @@ class BatchBudget:
     unit: Fraction = Fraction(1)
     ledger: Ledger | None = None
     run: str = ""
-    outstanding: dict[str, tuple[Hold, Fraction]] = field(default_factory=dict)
+    outstanding: dict[str, Settlement] = field(default_factory=dict)
     # Those of them that the ledger could not be told yet.
     failing: set[str] = field(default_factory=set)
     # Keys of holds that were settled and that the journal still lists.
@@ -115,14 +116,19 @@ class BatchBudget:
             return await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
         except LedgerError:
             # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
-            self.owe({key: (Hold(key, wanted), Fraction(0))})
+            self.owe([Release(Hold(key, wanted))])
             raise
 
-    def owe(self, outstanding: Mapping[str, tuple[Hold, Fraction]], *, failing: bool = True) -> None:
+    def owe(self, settlements: Iterable[Settlement], *, failing: bool = True) -> None:
         """Note what the ledger is to be told; ``failing`` has ``settle_outstanding`` do so."""
-        self.outstanding.update(outstanding)
-        if failing:
-            self.failing.update(outstanding)
+        for step in settlements:
+            self.outstanding[step.hold.key] = step
+            if failing:
+                self.failing.add(step.hold.key)
+
+    def owe_for(self, hold: Hold, charged: Fraction, *, failing: bool = True) -> None:
+        """The same for a call that was charged this, or nothing."""
+        self.owe([Settle(hold, rounded_up(charged)) if charged else Release(hold)], failing=failing)
 
     async def settle(self, key: str) -> None:
         """Settle an outstanding hold with the ledger; if that fails it stays outstanding, and the error is raised."""
@@ -131,11 +137,9 @@ class BatchBudget:
             return
         if key not in self.outstanding:
             return
-        hold, charged = self.outstanding[key]
-        step = Settle(hold, rounded_up(charged)) if charged else Release(hold)
         try:
             with suppress(UnknownNameError):  # the hold was never made
-                await asyncio.wrap_future(self._queue.submit(step))
+                await asyncio.wrap_future(self._queue.submit(self.outstanding[key]))
         except BaseException:
             self.failing.add(key)
             raise

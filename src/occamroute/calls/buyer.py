@@ -29,6 +29,7 @@ from occamroute.calls.call_names import CallNames
 from occamroute.calls.engine import CallEngine, Paid, PaidCall
 from occamroute.calls.journal import Begun, Journal, JournalQueue
 from occamroute.calls.limits import Slot
+from occamroute.calls.pending_settlements import Settlement
 from occamroute.calls.retries import pause, retries_after
 from occamroute.calls.source_queue import FIRST_QUERIES, Batch, SourceQueue
 from occamroute.calls.sources import BATCH, Outcome, Source
@@ -399,7 +400,7 @@ class Buyer:
         with suppress(Exception):  # what stopped the run is raised
             self._collect([])
         with suppress(Exception):  # what is outstanding is in the journal
-            await self._writes.add(owed=self.budget.outstanding)
+            await self._writes.add(owed=list(self.budget.outstanding.values()))
         with suppress(Exception):
             await self.budget.settle_outstanding()
 
@@ -458,7 +459,7 @@ class Buyer:
         taken = [self._take(call, batch, outcome) for batch, outcome in zip(call.items, paid.outcomes, strict=False)]
         one.put_back(unmade)
         if call.hold is not None:
-            self.budget.owe({call.hold.key: (call.hold, paid.charged)}, failing=False)
+            self.budget.owe_for(call.hold, paid.charged, failing=False)
         await self._writes.add(
             finished=(call.number, paid.charged, [outcome for outcome, _ in taken]), owed=self._owed(call)
         )
@@ -478,14 +479,14 @@ class Buyer:
     async def cancel(self, call: _Call) -> None:
         """Give back the ledger's hold of a call that was not made; one that others share stays theirs."""
         if call.hold is not None:
-            self.budget.owe({call.hold.key: (call.hold, Fraction(0))})
+            self.budget.owe_for(call.hold, Fraction(0))
         with suppress(JournalError):  # it then counts at its worst case
             await self._writes.add(finished=(call.number, Fraction(0), []), owed=self._owed(call))
         with suppress(LedgerError):
             await self.settle(call, Paid())
 
-    def _owed(self, call: _Call) -> Mapping[str, tuple[Hold, Fraction]]:
-        return {} if call.hold is None else {call.hold.key: self.budget.outstanding[call.hold.key]}
+    def _owed(self, call: _Call) -> list[Settlement]:
+        return [] if call.hold is None else [self.budget.outstanding[call.hold.key]]
 
     def _take(self, call: _Call, batch: Batch, outcome: Outcome) -> tuple[Outcome, bool]:
         """Put answers into the store, or decide what follows from an error.

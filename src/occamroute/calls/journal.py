@@ -15,21 +15,19 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from occamroute._arrays import IntArray
+from occamroute.calls.pending_settlements import Settlement, SettlementTable
 from occamroute.calls.sources import Outcome
 from occamroute.calls.threads import DaemonThreads
 from occamroute.errors import CallError, JournalError
-from occamroute.ledger import Hold
 
 __all__ = ["Begun", "Finished", "Journal", "JournalQueue", "waited_for"]
 
@@ -47,16 +45,9 @@ CREATE TABLE outcomes (
 );
 """
 
-# Holds of a ledger whose calls have ended: written with the outcomes, removed once the ledger has settled them.
-SETTLEMENTS = """
-CREATE TABLE IF NOT EXISTS settlements (
-    hold TEXT PRIMARY KEY, held TEXT NOT NULL, charged TEXT NOT NULL
-) WITHOUT ROWID;
-"""
-
 COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
 
-UNUSED = "SELECT NOT EXISTS (SELECT 1 FROM calls) AND NOT EXISTS (SELECT 1 FROM settlements)"
+UNUSED = "SELECT NOT EXISTS (SELECT 1 FROM calls)"
 BUSY = "another process is writing it"
 # Seconds to wait for a process that writes a journal, and between looks.
 PATIENCE, GLANCE = 3600.0, 0.2
@@ -66,8 +57,6 @@ DAMAGED = "it is no journal of occamroute, or it is damaged"
 Begun = tuple[int, str, IntArray, Fraction]
 # A call that has ended: its number, what it was charged in all, and what it came to.
 Finished = tuple[int, Fraction, list[Outcome]]
-# Holds of calls that have ended, by their keys, with what was charged: what a ledger must still be told.
-Owed = Mapping[str, tuple[Hold, Fraction]]
 
 
 class Journal:
@@ -119,7 +108,8 @@ class Journal:
         tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         wanted = {"format": str(FORMAT), **about}
         if not tables:
-            base.executescript("BEGIN EXCLUSIVE;" + SCHEMA + SETTLEMENTS)
+            base.executescript("BEGIN EXCLUSIVE;" + SCHEMA)
+            self._settlements.create()
             base.executemany("INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run}.items())
             base.execute("COMMIT")
             return
@@ -134,7 +124,7 @@ class Journal:
                     "name another journal, or remove this one to begin anew",
                 )
         self.run = found["run"]
-        base.executescript(SETTLEMENTS)  # journals of earlier versions have no such table
+        self._settlements.create()  # journals of earlier versions have no such table
         self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
 
     @property
@@ -153,8 +143,13 @@ class Journal:
         self._calls += 1
         return self._calls
 
+    @property
+    def _settlements(self) -> SettlementTable:
+        """What the run's ledger, whichever it is, must still be told of calls that have ended."""
+        return SettlementTable(self._open, "")
+
     def write(
-        self, begun: Iterable[Begun] = (), finished: Iterable[Finished] = (), owed: Owed = MappingProxyType({})
+        self, begun: Iterable[Begun] = (), finished: Iterable[Finished] = (), owed: Iterable[Settlement] = ()
     ) -> None:
         """Write down calls that are about to be made, calls that have ended, and what a ledger must be told."""
         if self._base is None:
@@ -162,10 +157,7 @@ class Journal:
         sent = [(call, source, _bytes(queries), str(reserved)) for call, source, queries, reserved in begun]
         with self._transaction() as base:
             base.executemany("INSERT INTO calls (id, source, queries, reserved) VALUES (?, ?, ?, ?)", sent)
-            base.executemany(
-                "INSERT OR REPLACE INTO settlements VALUES (?, ?, ?)",
-                [(key, str(hold.amount), str(charged)) for key, (hold, charged) in owed.items()],
-            )
+            self._settlements.put(owed)
             for call, charged, outcomes in finished:
                 base.execute("UPDATE calls SET charged = ? WHERE id = ?", (str(charged), call))
                 base.executemany(
@@ -177,15 +169,12 @@ class Journal:
         """Forget settlements that the ledger has made."""
         if self._base is None or not holds:
             return
-        with self._transaction() as base:
-            base.executemany("DELETE FROM settlements WHERE hold = ?", [(hold,) for hold in holds])
+        with self._transaction():
+            self._settlements.remove(holds)
 
-    def outstanding(self) -> dict[str, tuple[Hold, Fraction]]:
-        """Holds that a ledger may not have settled yet, by their keys, and what was charged."""
-        if self._base is None:
-            return {}
-        rows = self._base.execute("SELECT hold, held, charged FROM settlements ORDER BY hold")
-        return {key: (Hold(key, Decimal(held)), Fraction(charged)) for key, held, charged in rows}
+    def outstanding(self) -> list[Settlement]:
+        """What the ledger may not have been told yet."""
+        return [] if self._base is None else self._settlements.read()
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep a file with the run, once."""
@@ -302,7 +291,7 @@ class JournalQueue:
         self._writer: asyncio.Task[None] | None = None
 
     async def add(
-        self, *, begun: Begun | None = None, finished: Finished | None = None, owed: Owed = MappingProxyType({})
+        self, *, begun: Begun | None = None, finished: Finished | None = None, owed: Sequence[Settlement] = ()
     ) -> None:
         """Write something down; it is on the disk when this returns."""
         if not self._journal.durable:
@@ -319,7 +308,7 @@ class JournalQueue:
             entries = [entry for entry, _ in batch]
             begun = [entry.begun for entry in entries if entry.begun is not None]
             finished = [entry.finished for entry in entries if entry.finished is not None]
-            owed = {key: value for entry in entries for key, value in entry.owed.items()}
+            owed = [settlement for entry in entries for settlement in entry.owed]
             problem: Exception | None = None
             try:
                 await self._threads.run(partial(self._journal.write, begun, finished, owed))
@@ -338,7 +327,7 @@ class JournalQueue:
 class _Entry(NamedTuple):
     begun: Begun | None
     finished: Finished | None
-    owed: Owed
+    owed: Sequence[Settlement]
 
 
 def waited_for(path: str | os.PathLike[str], about: Mapping[str, str], run: str) -> Journal:
