@@ -412,7 +412,9 @@ class Router:
 def _pending(state: str | os.PathLike[str] | None, ledger: Ledger) -> PendingSettlements | None:
     """Where settlements are kept that fail; None: in memory, as is all of a ledger that ends with this process."""
     identity = getattr(ledger, "identity", None)
-    return None if state is None or identity is None else PendingSettlements(Path(state) / SETTLEMENTS, identity)
+    if state is None or not isinstance(identity, str):
+        return None
+    return PendingSettlements(Path(state) / SETTLEMENTS, identity)
 
 
 def _judged(name: str, answered: str | None, label: str | None, success: float | None) -> float:
