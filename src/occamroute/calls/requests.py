@@ -34,7 +34,7 @@ from occamroute.errors import (
     UnavailableError,
 )
 from occamroute.ledger import Hold
-from occamroute.ledger.base import amount_of, rounded_up
+from occamroute.ledger.base import EXACTLY, amount_of, rounded_up
 
 __all__ = ["Call", "Ended", "HoldingAccount", "Request", "RequestCalls", "summed"]
 
@@ -383,4 +383,7 @@ def _word(error: CallError) -> Word:
 
 def summed(calls: Iterable[Call]) -> Decimal:
     """What calls cost together, to the last digit whatever the caller's decimal context."""
-    return amount_of(sum(rounded_up(call.cost) for call in calls))
+    total = Decimal(0)
+    for call in calls:
+        total = EXACTLY.add(total, call.cost)
+    return Decimal(f"{total.normalize(EXACTLY):f}")

@@ -257,17 +257,19 @@ class Ledger(Protocol):
 
 def rounded_up(amount: Amount, name: str = "amount") -> int:
     """An amount in whole billionths; what is no whole number of them rounds up."""
-    return math.ceil(_within_reach(amount, name) * QUANTUM)
+    exactly = _within_reach(amount, name)
+    return -(-exactly.numerator * QUANTUM // exactly.denominator)
 
 
 def rounded_down(amount: Amount, name: str = "cap") -> int:
     """The same for a cap, which rounds down."""
-    return math.floor(_within_reach(amount, name) * QUANTUM)
+    exactly = _within_reach(amount, name)
+    return exactly.numerator * QUANTUM // exactly.denominator
 
 
 def _within_reach(amount: Amount, name: str) -> Fraction:
     exactly = money(amount, name)
-    if exactly > LARGEST:
+    if exactly.numerator > LARGEST * exactly.denominator:
         raise InvalidInputError(
             f"{name} must be at most {LARGEST} in a ledger, got {amount!s:.40}: count in a larger unit."
         )
