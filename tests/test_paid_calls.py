@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from servers import billing_server
 
 import occamroute as oc
 from occamroute.adapters.openai import ChatClassifier
+from occamroute.calls import buyer
 from occamroute.calls.journal import Journal
 from occamroute.routing.answering import Answerer
 
@@ -259,6 +262,44 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
         assert [call.outcome for call in answered.calls] == ["lost", "answered"]
         bill = server.bill()
         assert bill["billed"] == bill["repeated"] == 1
+
+
+# Calls that an earlier process did not see the end of
+
+
+def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five calls were lost; Ctrl-C while the first is made again lets that one end, and no other begins."""
+
+    class Keyed(Model):
+        concurrency, idempotent, began = 5, True, 0
+        hangs = threading.Event()
+
+        def answer(self, queries: Any, timeout: float | None = None, key: str = "") -> Any:
+            self.began += 1
+            if self.concurrency == 1:
+                signal.raise_signal(signal.SIGINT)
+            elif self.began > 3:
+                self.hangs.wait(10)
+            return self.predict_proba(queries)
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if model.calls == 3:
+            raise RuntimeError("stopped")
+
+    queries, journal = queries_of(80), tmp_path / "run.journal"
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    model = Keyed("large", 1)
+    monkeypatch.setattr(buyer, "DRAIN_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match="stopped"):
+        oc.execute(plan, oc.Pool([Model("small", 0.1), model], CLASSES), queries, journal=journal, progress=stop)
+    model.hangs.set()
+    with closing(sqlite3.connect(journal)) as connection:
+        assert connection.execute("SELECT count(*) > 2 FROM calls WHERE charged IS NULL").fetchone() == (1,)
+    model = Keyed("large", 1)
+    model.concurrency = 1
+    with pytest.raises(KeyboardInterrupt):
+        oc.execute(plan, oc.Pool([Model("small", 0.1), model], CLASSES), queries, journal=journal)
+    assert model.began == 1
 
 
 # Calls that are paid by the second
