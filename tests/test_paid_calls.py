@@ -216,6 +216,50 @@ def test_a_journal_that_fails_loses_no_money(tmp_path: Path, monkeypatch: pytest
     assert at > 5
 
 
+def test_an_error_with_words_that_cannot_be_encoded_is_written_down(tmp_path: Path) -> None:
+    """A classifier names a file that is not UTF-8: its call is in the journal like any other, and the run goes on."""
+
+    class Reader(Service):
+        def answer(self, queries: Any, timeout: float | None = None) -> Any:
+            if self.calls == 2:
+                self.calls += 1
+                raise OSError("cannot read caf\udce9.txt")
+            return super().answer(queries, timeout)
+
+    queries, journal = queries_of(80), tmp_path / "run.journal"
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=90)
+    run = oc.execute(plan, oc.Pool([Model("small", 0.1), Reader("large", 1)], CLASSES), queries, journal=journal)
+    assert not run.failures
+    with closing(sqlite3.connect(journal)) as connection:
+        assert connection.execute("SELECT error FROM outcomes WHERE error IS NOT NULL").fetchall() == [
+            (r"OSError: cannot read caf\udce9.txt.",)
+        ]
+
+
+def test_a_ledger_of_another_package_keeps_no_hold_of_a_call_that_was_not_made(tmp_path: Path) -> None:
+    """It makes the hold and then raises an error of its own: the run stops, and the resumed one gives the hold back."""
+
+    class Odd(UnreliableLedger):
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            def call(*given: Any, **options: Any) -> Any:
+                try:
+                    return found(*given, **options)
+                except oc.LedgerError:
+                    raise OSError("odd") from None
+
+            found = super().__getattr__(name)
+            return call
+
+    queries, inner = queries_of(80), oc.open_ledger("memory:", cap=90)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    pool = oc.Pool(models := (Model("small", 0.1), Service("large", 1)), CLASSES)
+    with pytest.raises(OSError, match="odd"):
+        oc.execute(plan, pool, queries, journal=tmp_path / "j", ledger=Odd(inner, 1, once=False, done=True))
+    oc.execute(plan, pool, queries, journal=tmp_path / "j", ledger=inner)
+    assert Fraction(inner.balance().spent) == bill(models)
+    assert inner.balance().held == 0
+
+
 def test_a_source_that_charges_more_than_it_states_is_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     """One bill above the stated worst case is booked as it is; the rest goes to others, and the log says why."""
 

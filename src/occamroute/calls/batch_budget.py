@@ -12,7 +12,7 @@ from fractions import Fraction
 from occamroute._arrays import IntArray
 from occamroute._money import rounded_up
 from occamroute.calls.ledger_queue import LedgerQueue
-from occamroute.errors import LedgerError, UnknownNameError
+from occamroute.errors import BudgetExceededError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import Release, Reserve, Settle
 
@@ -113,7 +113,9 @@ class BatchBudget:
         try:
             wish = Reserve(key, wanted, LEASE_SECONDS)
             return await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
-        except LedgerError:
+        except BudgetExceededError:
+            raise
+        except Exception:  # a ledger of another package may raise anything
             # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
             self.owe({key: (Hold(key, wanted), Fraction(0))})
             raise

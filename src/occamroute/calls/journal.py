@@ -362,7 +362,8 @@ def _bytes(array: npt.NDArray[Any]) -> bytes:
 
 def _record(outcome: Outcome) -> tuple[Any, ...]:
     tables = [None if table is None else _bytes(table) for table in (outcome.probabilities, outcome.features)]
-    error = None if outcome.error is None else str(outcome.error)
+    # Not every text that an exception says can be encoded, such as names of files.
+    error = None if outcome.error is None else str(outcome.error).encode(errors="backslashreplace").decode()
     return (
         _bytes(outcome.rows.astype(np.int64)), str(outcome.charged or Fraction(0)), _bytes(outcome.costs),
         outcome.seconds, *tables, json.dumps(outcome.failures), error,
