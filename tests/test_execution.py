@@ -483,6 +483,34 @@ def test_a_journal_is_gone_on_with(profile: oc.Profile, tmp_path: Path) -> None:
         assert done.exact_spent == run.exact_spent
 
 
+@pytest.mark.parametrize("dearer", [0.4, 2.0])
+def test_a_run_that_planned_again_goes_on_as_it_would_have(tmp_path: Path, dearer: float) -> None:
+    """Costs differ from what was planned: wherever the run stops, it then buys the same and wastes nothing."""
+    queries, fresh = queries_of(300, 8), queries_of(300, 9)
+    before = (Model("small", 0.1, 0.6), Tokens("large", 1.0, 0.95))
+    profile = oc.profile(pool_of(*before), queries, labels_of(queries), extractor="small")
+    plan = oc.plan(profile, profile.feature_sets["small"][:300], budget=150)
+
+    def models() -> tuple[Model, ...]:
+        return Model("small", 0.1, 0.6), Tokens("large", 1.0, 0.95, dearer=dearer)
+
+    whole = oc.execute(plan, pool_of(*models()), fresh)
+    assert (whole.choice != plan.choice).sum() > 20
+    for share in (0.1, 0.4, 0.7, 0.9, 0.98):
+        both, journal = models(), tmp_path / f"{share}.journal"
+
+        def progress(stage: str, done: int, total: int, large: Model = both[1], share: float = share) -> None:
+            if large.calls > share * whole.usage["large"]:
+                raise RuntimeError("stopped")
+
+        with pytest.raises(RuntimeError, match="stopped"):
+            oc.execute(plan, pool_of(*both), fresh, journal=journal, progress=progress)
+        run = oc.execute(plan, pool_of(*both), fresh, journal=journal)
+        np.testing.assert_array_equal(run.choice, whole.choice)
+        assert run.exact_spent == whole.exact_spent
+        assert max(both[1].seen.values()) == 1
+
+
 def test_answers_under_way_are_kept_when_a_run_stops(tmp_path: Path) -> None:
     """Whatever stops a run, answers that came, or were under way, are in the journal: none is bought again."""
     queries = queries_of(200, 8)

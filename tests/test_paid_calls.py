@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from servers import billing_server
 
 import occamroute as oc
 from occamroute.adapters.openai import ChatClassifier
+from occamroute.calls import buyer
 from occamroute.calls.journal import Journal
 from occamroute.routing.answering import Answerer
 
@@ -118,14 +122,15 @@ def test_a_ledger_that_fails_loses_no_paid_answer(tmp_path: Path, once: bool, do
     assert interrupted >= (3 if once else 10)
 
 
-def test_a_ledger_that_fails_loses_no_paid_answer_of_a_block(tmp_path: Path) -> None:
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_ledger_that_fails_loses_no_paid_answer_of_a_block(tmp_path: Path, done: bool) -> None:
     """The same where answers are bought in blocks, whose holds have names that other processes know."""
     queries = queries_of(160)
     plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 160, budget=100)
     for at in range(1, 100):
         models = (Model("small", 0.1), Service("large", 1))
         pool, inner = oc.Pool(models, CLASSES), oc.open_ledger("memory:", cap=120)
-        ledger = UnreliableLedger(inner, at, once=False, done=False)
+        ledger = UnreliableLedger(inner, at, once=False, done=done)
         with suppress(oc.LedgerError):
             oc.execute(plan, pool, queries, out=tmp_path / f"{at}", ledger=ledger)
         run = oc.execute(plan, pool, queries, out=tmp_path / f"{at}", ledger=inner)
@@ -213,6 +218,50 @@ def test_a_journal_that_fails_loses_no_money(tmp_path: Path, monkeypatch: pytest
     assert at > 5
 
 
+def test_an_error_with_words_that_cannot_be_encoded_is_written_down(tmp_path: Path) -> None:
+    """A classifier names a file that is not UTF-8: its call is in the journal like any other, and the run goes on."""
+
+    class Reader(Service):
+        def answer(self, queries: Any, timeout: float | None = None) -> Any:
+            if self.calls == 2:
+                self.calls += 1
+                raise OSError("cannot read caf\udce9.txt")
+            return super().answer(queries, timeout)
+
+    queries, journal = queries_of(80), tmp_path / "run.journal"
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=90)
+    run = oc.execute(plan, oc.Pool([Model("small", 0.1), Reader("large", 1)], CLASSES), queries, journal=journal)
+    assert not run.failures
+    with closing(sqlite3.connect(journal)) as connection:
+        assert connection.execute("SELECT error FROM outcomes WHERE error IS NOT NULL").fetchall() == [
+            (r"OSError: cannot read caf\udce9.txt.",)
+        ]
+
+
+def test_a_ledger_of_another_package_keeps_no_hold_of_a_call_that_was_not_made(tmp_path: Path) -> None:
+    """It makes the hold and then raises an error of its own: the run stops, and the resumed one gives the hold back."""
+
+    class Odd(UnreliableLedger):
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            def call(*given: Any, **options: Any) -> Any:
+                try:
+                    return found(*given, **options)
+                except oc.LedgerError:
+                    raise OSError("odd") from None
+
+            found = super().__getattr__(name)
+            return call
+
+    queries, inner = queries_of(80), oc.open_ledger("memory:", cap=90)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    pool = oc.Pool(models := (Model("small", 0.1), Service("large", 1)), CLASSES)
+    with pytest.raises(OSError, match="odd"):
+        oc.execute(plan, pool, queries, journal=tmp_path / "j", ledger=Odd(inner, 1, once=False, done=True))
+    oc.execute(plan, pool, queries, journal=tmp_path / "j", ledger=inner)
+    assert Fraction(inner.balance().spent) == bill(models)
+    assert inner.balance().held == 0
+
+
 def test_a_source_that_charges_more_than_it_states_is_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     """One bill above the stated worst case is booked as it is; the rest goes to others, and the log says why."""
 
@@ -259,6 +308,45 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
         assert [call.outcome for call in answered.calls] == ["lost", "answered"]
         bill = server.bill()
         assert bill["billed"] == bill["repeated"] == 1
+
+
+# Calls that an earlier process did not see the end of
+
+
+def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five calls were lost; Ctrl-C while the first is made again lets that one end, and no other begins."""
+
+    class Keyed(Model):
+        concurrency, idempotent, began = 5, True, 0
+        hangs = threading.Event()
+
+        def answer(self, queries: Any, timeout: float | None = None, key: str = "") -> Any:
+            self.began += 1
+            if self.concurrency == 1:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.5)  # the main thread hears of it, however busy the machine is
+            elif self.began > 3:
+                self.hangs.wait(10)
+            return self.predict_proba(queries)
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if model.calls == 3:
+            raise RuntimeError("stopped")
+
+    queries, journal = queries_of(80), tmp_path / "run.journal"
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    model = Keyed("large", 1)
+    monkeypatch.setattr(buyer, "DRAIN_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match="stopped"):
+        oc.execute(plan, oc.Pool([Model("small", 0.1), model], CLASSES), queries, journal=journal, progress=stop)
+    model.hangs.set()
+    with closing(sqlite3.connect(journal)) as connection:
+        assert connection.execute("SELECT count(*) > 2 FROM calls WHERE charged IS NULL").fetchone() == (1,)
+    model = Keyed("large", 1)
+    model.concurrency = 1
+    with pytest.raises(KeyboardInterrupt):
+        oc.execute(plan, oc.Pool([Model("small", 0.1), model], CLASSES), queries, journal=journal)
+    assert model.began == 1
 
 
 # Calls that are paid by the second

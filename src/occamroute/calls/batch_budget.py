@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 
 from occamroute._arrays import IntArray
 from occamroute._money import rounded_up
 from occamroute.calls.ledger_queue import LedgerQueue
 from occamroute.calls.pending_settlements import Settlement
-from occamroute.errors import LedgerError, UnknownNameError
+from occamroute.errors import BudgetExceededError, OccamError, UnknownNameError
 from occamroute.ledger import Hold, Ledger
 from occamroute.ledger.base import Release, Reserve, Settle
 
@@ -21,6 +23,8 @@ __all__ = ["BatchBudget"]
 
 # A call has ended, one way or the other, long before a ledger gives up on its hold.
 LEASE_SECONDS = 3600.0
+# What keys of holds begin with, after the run, that only one process has.
+OWN = "own-"
 # Seconds that the ledger may take for a hold; each of its operations has a shorter time-out of its own.
 PATIENCE = 60.0
 
@@ -43,6 +47,8 @@ class BatchBudget:
     unit: Fraction = Fraction(1)
     ledger: Ledger | None = None
     run: str = ""
+    # What only those know who have the run's journal.
+    maker: str = ""
     outstanding: dict[str, Settlement] = field(default_factory=dict)
     # Those of them that the ledger could not be told yet.
     failing: set[str] = field(default_factory=set)
@@ -56,6 +62,12 @@ class BatchBudget:
     def __post_init__(self) -> None:
         if self.ledger is not None:
             self._queue = LedgerQueue(self.ledger)
+
+    @property
+    def _ledger_queue(self) -> LedgerQueue:
+        if self._queue is None:
+            raise OccamError("this run has no ledger.")
+        return self._queue
 
     def keep(self, floors: IntArray | None, unit: Fraction) -> None:
         """From now on keep this for each query, while it is open and not under way."""
@@ -106,18 +118,26 @@ class BatchBudget:
             return None
         wanted = rounded_up(amount)
         if name:
-            wish = Reserve(f"{self.run}/{name}", wanted, LEASE_SECONDS)
-            hold = await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
+            hold = await self._held(f"{self.run}/{name}", wanted)
             if hold.state != "released" and hold.amount >= wanted:
                 return hold
-        key = f"{self.run}/{self._process}/{call}"
+        return await self._held(f"{self.run}/{OWN}{self._process}/{call}", wanted)
+
+    async def _held(self, key: str, wanted: Decimal) -> Hold:
         try:
-            wish = Reserve(key, wanted, LEASE_SECONDS)
-            return await self._queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
-        except LedgerError:
+            return await self._reserved(key, wanted)
+        except BudgetExceededError:
+            raise
+        except Exception:  # a ledger of another package may raise anything
             # The hold may exist although no reply came. The call is not made, so it is released as soon as possible.
             self.owe([Release(Hold(key, wanted))])
             raise
+
+    async def _reserved(self, key: str, wanted: Decimal) -> Hold:
+        """The hold under a key; it is ``fresh`` for every process that has the journal of the run that made it."""
+        maker = int.from_bytes(hashlib.sha256(f"{self.maker}/{key}".encode()).digest()[:8]) >> 1
+        wish = Reserve(key, wanted, LEASE_SECONDS, maker=maker)
+        return await self._ledger_queue.reserve(wish, seconds=PATIENCE, release_unknown=False)
 
     def owe(self, settlements: Iterable[Settlement], *, failing: bool = True) -> None:
         """Note what the ledger is to be told; ``failing`` has ``settle_outstanding`` do so."""
@@ -139,13 +159,23 @@ class BatchBudget:
             return
         try:
             with suppress(UnknownNameError):  # the hold was never made
-                await asyncio.wrap_future(self._queue.submit(self.outstanding[key]))
+                step = self.outstanding[key]
+                if not isinstance(step, Release) or await self._is_mine(step.hold):
+                    await asyncio.wrap_future(self._queue.submit(step))
         except BaseException:
             self.failing.add(key)
             raise
         self.failing.discard(key)
         if self.outstanding.pop(key, None) is not None:
             self.settled.append(key)
+
+    async def _is_mine(self, hold: Hold) -> bool:
+        """Whether a hold to be released was made for this run's journal, and not by others for the same call."""
+        if hold.key.startswith(f"{self.run}/{OWN}"):
+            return True
+        with suppress(BudgetExceededError):  # there is none
+            return (await self._reserved(hold.key, hold.amount)).fresh
+        return False
 
     async def settle_outstanding(self) -> None:
         """Settle what the ledger could not be told yet; what fails stays outstanding, and the first error is raised."""

@@ -125,6 +125,7 @@ class Buyer:
                     self.store.put(outcome)
             self.budget.spent += sum(journal.spending(), Fraction(0))
             self.budget.owe(journal.outstanding())
+        self.budget.maker = journal.token
         # What calls without an answer cost since this buyer began, by source.
         self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
@@ -144,6 +145,8 @@ class Buyer:
         self._pace: dict[str, tuple[int | None, float | None]] = {}
         self._random = random.Random()  # noqa: S311  # jitter
         self._calls: dict[asyncio.Task[Paid], _Call] = {}
+        # Calls of an earlier process that wait for a slot to be made again.
+        self._unseen: list[_Call] = []
         self._bought = Bought()
         self._came: Callable[[int], None] = lambda answers: None
         self._stopping = False
@@ -209,14 +212,14 @@ class Buyer:
             if source is None:
                 continue  # nothing of it is wanted any more
             if source.idempotent or (self._strict and source.repeatable):
-                await self._make_again(call, source, rows, reserved)
+                self._make_again(call, source, rows, reserved)
             elif self._strict and source.once_only:
                 self.store[name].failures.update(dict.fromkeys(map(int, rows), LOST))
         await self._work([], Bought())
         await self._settle_up()
 
-    async def _make_again(self, number: int, source: Source, rows: IntArray, reserved: Fraction) -> None:
-        """Make a call under the number, and with the hold, that it had."""
+    def _make_again(self, number: int, source: Source, rows: IntArray, reserved: Fraction) -> None:
+        """Have a call made under the number, and with the hold, that it had."""
         self.budget.spent -= reserved
         if not self.budget.hold(number, reserved, rows[:0]):
             self.budget.spent += reserved
@@ -225,8 +228,7 @@ class Buyer:
         queue_of_it = SourceQueue(source, proved=True)
         call = self._call(queue_of_it, items, number, reserved, self._names.latest(source.name, rows))
         call.unseen = True
-        slot = await self._engine.limits[source.name].acquire(float("inf"))
-        self._start(call, slot)
+        self._unseen.append(call)
 
     async def _buy(self, wanted: Mapping[str, IntArray]) -> Bought:
         bought = Bought()
@@ -259,7 +261,7 @@ class Buyer:
         """Make calls until nothing is left that can be bought."""
         self._bought, self._stopped = bought, asyncio.Event()
         try:
-            while self._calls or any(one.open for one in queues):
+            while self._calls or self._unseen or any(one.open for one in queues):
                 if self._stopping:
                     raise asyncio.CancelledError
                 if self.budget.failing:  # nothing more is bought while the ledger cannot be reached
@@ -280,6 +282,10 @@ class Buyer:
     def _dispatch(self, queues: list[SourceQueue]) -> None:
         """Begin every call that has a slot and fits the budget."""
         now = time.monotonic()
+        for unseen in self._unseen.copy():
+            if (slot := self._engine.limits[unseen.source.name].take()) is not None:
+                self._unseen.remove(unseen)
+                self._start(unseen, slot)
         for one in queues:
             one.wake(now)
             while one.ready:
@@ -335,6 +341,8 @@ class Buyer:
         """The moment at which a call may begin that has to wait for nothing but time."""
         now = time.monotonic()
         dues = [one.later[0][0] for one in queues if one.later and one.dead is None]
+        rates = [self._engine.limits[call.source.name].opens_at for call in self._unseen]
+        dues += [opens_at for opens_at in rates if opens_at > now or not self._calls]
         for one in queues:
             opens_at = self._engine.limits[one.source.name].opens_at
             if one.ready and (opens_at > now or not one.under_way):

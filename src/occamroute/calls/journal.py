@@ -74,6 +74,8 @@ class Journal:
         self._calls = 0
         # What keys of this run begin with wherever else it is known; a resumed run is the same one.
         self.run = run or uuid.uuid4().hex
+        # What only those know who have the journal.
+        self.token = uuid.uuid4().hex
         if run is not None:
             about = {**about, "run": run}
         self._base: sqlite3.Connection | None = None
@@ -110,7 +112,9 @@ class Journal:
         if not tables:
             base.executescript("BEGIN EXCLUSIVE;" + SCHEMA)
             self._settlements.create()
-            base.executemany("INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run}.items())
+            base.executemany(
+                "INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run, "token": self.token}.items()
+            )
             base.execute("COMMIT")
             return
         if "about" not in tables:
@@ -124,6 +128,9 @@ class Journal:
                     "name another journal, or remove this one to begin anew",
                 )
         self.run = found["run"]
+        # Journals of earlier versions have none.
+        base.execute("INSERT OR IGNORE INTO about VALUES ('token', ?)", (self.token,))
+        ((self.token,),) = base.execute("SELECT value FROM about WHERE name = 'token'")
         self._settlements.create()  # journals of earlier versions have no such table
         self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
 
@@ -351,7 +358,8 @@ def _bytes(array: npt.NDArray[Any]) -> bytes:
 
 def _record(outcome: Outcome) -> tuple[Any, ...]:
     tables = [None if table is None else _bytes(table) for table in (outcome.probabilities, outcome.features)]
-    error = None if outcome.error is None else str(outcome.error)
+    # Not every text that an exception says can be encoded, such as names of files.
+    error = None if outcome.error is None else str(outcome.error).encode(errors="backslashreplace").decode()
     return (
         _bytes(outcome.rows.astype(np.int64)), str(outcome.charged or Fraction(0)), _bytes(outcome.costs),
         outcome.seconds, *tables, json.dumps(outcome.failures), error,

@@ -75,10 +75,12 @@ class Rounds:
 
     def run(self) -> None:
         """Buy until every query has an answer or a reason why not."""
-        if self._has_others_bought() or not self._fits(self._open()):
+        if not self._fits(self._open()):
             self._plan_again()
         while (rows := self._open()).size:
             part = self._part(rows)
+            if self._has_others_bought(part):
+                self._plan_again()
             self._keep_floors(rows)
             bought = self.buyer.buy(self._wanted(part))
             self._rounds += 1
@@ -104,17 +106,26 @@ class Rounds:
         shares = (rows.size, 4, 2)
         return rows[: max(FEWEST, -(-rows.size // shares[min(self._rounds, 2)]))]
 
-    def _has_others_bought(self) -> bool:
-        """Whether an interrupted run bought other answers than are planned now: they cost nothing more."""
-        found = False
+    def _has_others_bought(self, part: IntArray) -> bool:
+        """Whether an interrupted run bought other answers than are to be bought now: all that it bought is then free.
+
+        Only when their turn comes: a run that goes on plans as it did before, and finds later answers where it then
+        plans them.
+        """
+        there = self._bought(part)
+        if not (there.any(axis=1) & ~(there | self.free[part])[np.arange(part.size), self.choice[part]]).any():
+            return False
         rows = self._open()
-        for column, name in enumerate(self.names):
-            bought = self.buyer.store[name]
-            other = rows[bought.there[rows] & ~self.free[rows, column] & (self.choice[rows] != column)]
-            if other.size:
-                self.consumed += spent_on(self.tariff, name, bought, other)
-                self.free[other, column] = found = True
-        return found
+        for column, there in enumerate(self._bought(rows).T):
+            self._count(column, rows[there])
+            self.free[rows[there], column] = True
+            self.barred[rows[there], column] = False
+        return True
+
+    def _bought(self, rows: IntArray) -> BoolArray:
+        """Which answers to these queries are there and were not known to be, (n, M)."""
+        there = np.column_stack([self.buyer.store[name].there[rows] for name in self.names])
+        return np.asarray(there & ~self.free[rows])
 
     def _wanted(self, rows: IntArray) -> dict[str, IntArray]:
         chosen = self.choice[rows]

@@ -133,7 +133,8 @@ class Reserve:
     """What ``reserve`` is called with, for ``apply``.
 
     ``reply`` is stored under the key in the same transaction, if this call makes the hold. Replies are found by
-    ``FindReply`` for 24 hours by the store's clock.
+    ``FindReply`` for 24 hours by the store's clock. ``maker``, a number of 63 bits, lets a caller whose answer was lost
+    ask again: a hold is ``fresh`` for everybody who gives the number that it was made with, by default for nobody else.
     """
 
     key: str
@@ -141,6 +142,7 @@ class Reserve:
     lease_seconds: float = 60.0
     client: str | None = None
     reply: Reply | None = None
+    maker: int | None = None
 
 
 @dataclass(frozen=True)

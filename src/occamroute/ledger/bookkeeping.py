@@ -71,6 +71,8 @@ FOLDED_AT_ONCE = 1000
 DAY = 86_400_000
 # Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
 BLOCK = 1000
+# Databases have no unsigned numbers.
+LARGEST_MAKER = 2**63 - 1
 # No entry has a number as large.
 LAST = 2**62
 
@@ -409,8 +411,8 @@ def _step(operation: Operation) -> Step:
         return ReplyLookup(name_of(operation.key, "key"))
     if isinstance(operation, Reserve):
         client = None if operation.client is None else name_of(operation.client, "client")
-        # 63 bits, for databases have no unsigned numbers.
-        key, maker = name_of(operation.key, "key"), secrets.randbits(63)
+        key, maker = name_of(operation.key, "key"), operation.maker
+        maker = secrets.randbits(63) if maker is None else maker & LARGEST_MAKER
         lease, reply = lease_of(operation.lease_seconds), checked_reply(operation.reply)
         return Wish(key, rounded_up(operation.amount), lease, client, maker, reply)
     spent = rounded_up(operation.amount) if isinstance(operation, Settle) else 0
