@@ -72,6 +72,16 @@ RESULTS: Mapping[str, Result] = {
         (*PLANNING, "ledger", "routing"),
         "python benchmarks/reliability/online.py --out benchmarks/reliability/online.md",
     ),
+    "reliability/replicas": _pair(
+        "reliability/replicas",
+        (*ROUTING, "serving"),
+        "python benchmarks/reliability/replicas.py --out benchmarks/reliability",
+    ),
+    "reliability/upstream": _pair(
+        "reliability/upstream",
+        (*ROUTING, "adapters/_http.py", "adapters/_wire.py", "adapters/openai.py", "serving"),
+        "python benchmarks/reliability/upstream.py --out benchmarks/reliability",
+    ),
     "results/drift": Result(
         ("results/drift.md",),
         ("estimation/bagged.py", "neighbors", "routing/drift.py", "routing/martingales.py", "routing/novelty.py"),
