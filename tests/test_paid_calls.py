@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -18,8 +19,10 @@ import pytest
 from servers import billing_server
 
 import occamroute as oc
+from occamroute._loops import BackgroundLoop
 from occamroute.adapters.openai import ChatClassifier
 from occamroute.calls import buyer
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.journal import Journal
 from occamroute.routing.answering import Answerer
 
@@ -306,6 +309,48 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
         assert [call.outcome for call in answered.calls] == ["lost", "answered"]
         bill = server.bill()
         assert bill["billed"] == bill["repeated"] == 1
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("moment", ["as work begins", "as it closes"])
+def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Nothing goes on in the background, and the same process can go on with the journal and buys nothing twice."""
+    interrupted = 0
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted += 1
+        if interrupted == 1:
+            raise KeyboardInterrupt
+
+    def submit(loop: BackgroundLoop, work: Any) -> Any:
+        future = usual_submit(loop, work)
+        interrupt()
+        return future
+
+    def close(budget: BatchBudget, seconds: float) -> None:
+        interrupt()
+        usual_close(budget, seconds)
+
+    usual_submit, usual_close = BackgroundLoop.submit, BatchBudget.close
+    if moment == "as work begins":
+        monkeypatch.setattr(BackgroundLoop, "submit", submit)
+    else:
+        monkeypatch.setattr(BatchBudget, "close", close)
+    queries, ledger = queries_of(80), oc.open_ledger("memory:", cap=90)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    pool = oc.Pool(models := (Model("small", 0.1), Service("large", 1)), CLASSES)
+    with pytest.raises(KeyboardInterrupt):
+        oc.execute(plan, pool, queries, journal=tmp_path / "run.journal", ledger=ledger)
+    calls = models[1].calls
+    time.sleep(0.1)
+    assert models[1].calls == calls
+    run = oc.execute(plan, pool, queries, journal=tmp_path / "run.journal", ledger=ledger)
+    assert max(models[1].seen.values()) == 1
+    assert run.exact_spent == Fraction(ledger.balance().spent) == bill(models)
+    assert ledger.balance().held == 0
 
 
 # Calls that an earlier process did not see the end of
