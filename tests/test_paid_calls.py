@@ -317,6 +317,11 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
 @pytest.mark.parametrize("moment", ["as work begins", "as it closes"])
 def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """Nothing goes on in the background, and the same process can go on with the journal and buys nothing twice."""
+    class Slow(Service):
+        def answer(self, queries: Any, timeout: float | None = None) -> Any:
+            time.sleep(0.05)
+            return super().answer(queries, timeout)
+
     interrupted = 0
 
     def interrupt() -> None:
@@ -327,6 +332,7 @@ def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.Mo
 
     def submit(loop: BackgroundLoop, work: Any) -> Any:
         future = usual_submit(loop, work)
+        time.sleep(0.02)
         interrupt()
         return future
 
@@ -341,7 +347,7 @@ def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(BatchBudget, "close", close)
     queries, ledger = queries_of(80), oc.open_ledger("memory:", cap=90)
     plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
-    pool = oc.Pool(models := (Model("small", 0.1), Service("large", 1)), CLASSES)
+    pool = oc.Pool(models := (Model("small", 0.1), Slow("large", 1)), CLASSES)
     with pytest.raises(KeyboardInterrupt):
         oc.execute(plan, pool, queries, journal=tmp_path / "run.journal", ledger=ledger)
     calls = models[1].calls
@@ -367,6 +373,7 @@ def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatc
             self.began += 1
             if self.concurrency == 1:
                 signal.raise_signal(signal.SIGINT)
+                time.sleep(0.3)  # until the interrupt is heard
             elif self.began > 3:
                 self.hangs.wait(10)
             return self.predict_proba(queries)
