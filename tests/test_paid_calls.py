@@ -373,7 +373,7 @@ def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatc
             self.began += 1
             if self.concurrency == 1:
                 signal.raise_signal(signal.SIGINT)
-                time.sleep(0.3)  # until the interrupt is heard
+                time.sleep(0.8)  # until the interrupt is heard
             elif self.began > 3:
                 self.hangs.wait(10)
             return self.predict_proba(queries)
