@@ -317,6 +317,7 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
 @pytest.mark.parametrize("moment", ["as work begins", "as it closes"])
 def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """Nothing goes on in the background, and the same process can go on with the journal and buys nothing twice."""
+
     class Slow(Service):
         def answer(self, queries: Any, timeout: float | None = None) -> Any:
             time.sleep(0.05)
