@@ -292,10 +292,10 @@ class Buyer:
     def _dispatch(self, queues: list[SourceQueue]) -> None:
         """Begin every call that has a slot and fits the budget."""
         now = time.monotonic()
-        for call in self._unseen.copy():
-            if (slot := self._engine.limits[call.source.name].take()) is not None:
-                self._unseen.remove(call)
-                self._start(call, slot)
+        for unseen in self._unseen.copy():
+            if (slot := self._engine.limits[unseen.source.name].take()) is not None:
+                self._unseen.remove(unseen)
+                self._start(unseen, slot)
         for one in queues:
             one.wake(now)
             while one.ready:
