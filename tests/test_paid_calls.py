@@ -19,8 +19,10 @@ import pytest
 from servers import billing_server
 
 import occamroute as oc
+from occamroute._loops import BackgroundLoop
 from occamroute.adapters.openai import ChatClassifier
 from occamroute.calls import buyer
+from occamroute.calls.batch_budget import BatchBudget
 from occamroute.calls.journal import Journal
 from occamroute.routing.answering import Answerer
 
@@ -310,6 +312,55 @@ def test_retries_while_serving_have_one_idempotency_key() -> None:
         assert bill["billed"] == bill["repeated"] == 1
 
 
+# Interrupts
+
+
+@pytest.mark.parametrize("moment", ["as work begins", "as it closes"])
+def test_an_interrupt_at_the_worst_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Nothing goes on in the background, and the same process can go on with the journal and buys nothing twice."""
+
+    class Slow(Service):
+        def answer(self, queries: Any, timeout: float | None = None) -> Any:
+            time.sleep(0.05)
+            return super().answer(queries, timeout)
+
+    interrupted = 0
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted += 1
+        if interrupted == 1:
+            raise KeyboardInterrupt
+
+    def submit(loop: BackgroundLoop, work: Any) -> Any:
+        future = usual_submit(loop, work)
+        time.sleep(0.02)
+        interrupt()
+        return future
+
+    def close(budget: BatchBudget, seconds: float) -> None:
+        interrupt()
+        usual_close(budget, seconds)
+
+    usual_submit, usual_close = BackgroundLoop.submit, BatchBudget.close
+    if moment == "as work begins":
+        monkeypatch.setattr(BackgroundLoop, "submit", submit)
+    else:
+        monkeypatch.setattr(BatchBudget, "close", close)
+    queries, ledger = queries_of(80), oc.open_ledger("memory:", cap=90)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    pool = oc.Pool(models := (Model("small", 0.1), Slow("large", 1)), CLASSES)
+    with pytest.raises(KeyboardInterrupt):
+        oc.execute(plan, pool, queries, journal=tmp_path / "run.journal", ledger=ledger)
+    calls = models[1].calls
+    time.sleep(0.1)
+    assert models[1].calls == calls
+    run = oc.execute(plan, pool, queries, journal=tmp_path / "run.journal", ledger=ledger)
+    assert max(models[1].seen.values()) == 1
+    assert run.exact_spent == Fraction(ledger.balance().spent) == bill(models)
+    assert ledger.balance().held == 0
+
+
 # Calls that an earlier process did not see the end of
 
 
@@ -324,7 +375,7 @@ def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatc
             self.began += 1
             if self.concurrency == 1:
                 signal.raise_signal(signal.SIGINT)
-                time.sleep(0.5)  # the main thread hears of it, however busy the machine is
+                time.sleep(0.8)  # until the interrupt is heard, however busy the machine is
             elif self.began > 3:
                 self.hangs.wait(10)
             return self.predict_proba(queries)

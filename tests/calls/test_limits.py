@@ -106,3 +106,18 @@ def test_a_rate() -> None:
         assert 0.8 < time.monotonic() - begun < 1.5
 
     asyncio.run(work())
+
+
+def test_a_slot_without_a_call_does_not_count_for_the_rate() -> None:
+    """A ledger refused the money, say: the next call need not wait; after one that was made it must."""
+
+    async def work() -> None:
+        limit = ConcurrencyLimit("large", 2, per_minute=60)
+        for called in (False, False, True):
+            slot = limit.take()
+            assert slot is not None
+            assert limit.take() is None
+            slot.release(called=called)
+        assert limit.take() is None
+
+    asyncio.run(work())

@@ -12,8 +12,7 @@ import queue
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -151,6 +150,7 @@ class Buyer:
         self._came: Callable[[int], None] = lambda answers: None
         self._stopping = False
         self._stopped: asyncio.Event | None = None
+        self._working: asyncio.Task[Any] | None = None
         self._strict, self._limited = strict, limited
         self._names = CallNames(journal, counted=strict and budget.ledger is not None)
 
@@ -159,13 +159,17 @@ class Buyer:
         self._progress = progress
 
     def close(self) -> None:
-        """Let go of threads and journal."""
-        self.budget.close(DRAIN_SECONDS)
-        self._engine.close_threads(0.0)
-        self._writes.close()
+        """Let go of threads and journal, all of them even if this is interrupted."""
+        with ExitStack() as steps:  # from the last to the first
+            steps.callback(self.journal.close)
+            steps.callback(self._forget_settled)
+            steps.callback(self._writes.close)
+            steps.callback(self._engine.close_threads, 0.0)
+            steps.callback(self.budget.close, DRAIN_SECONDS)
+
+    def _forget_settled(self) -> None:
         with suppress(JournalError):  # a settlement that is made again changes nothing
             self.journal.settled(self.budget.settled)
-        self.journal.close()
 
     def recover(self) -> None:
         """Make calls again that an earlier process did not see the end of, where that is charged once.
@@ -187,23 +191,31 @@ class Buyer:
         Answers that came before, or are under way at that moment, are paid for: they are waited for and written down.
         """
         events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._came, self._stopping = events.put, False
+        self._came, self._stopping, self._working = events.put, False, None
         loop = background()
-        future: Future[Result] = loop.submit(work)
-        future.add_done_callback(lambda _: events.put(None))
-        try:
+        try:  # from here on, since an interrupt may come as soon as the loop has the work
+            future = loop.submit(self._noted(work, events))
             while (answers := _next_of(events)) is not None:
                 progress(answers)
+            return future.result()
         except BaseException:  # Ctrl-C, or whatever the caller's progress raises
-            loop.loop.call_soon_threadsafe(self._stop)
-            wait([future])
+            loop.submit(self._stop()).result()
             raise
-        return future.result()
 
-    def _stop(self) -> None:
+    async def _noted(self, work: Coroutine[Any, Any, Result], events: queue.SimpleQueue[int | None]) -> Result:
+        self._working = asyncio.current_task()
+        try:
+            return await work
+        finally:
+            events.put(None)
+
+    async def _stop(self) -> None:
+        """Have the work stop if it has begun, and wait for its end."""
         self._stopping = True
         if self._stopped is not None:
             self._stopped.set()
+        if self._working is not None:
+            await asyncio.wait({self._working})
 
     async def _recovered(self, unended: list[Begun]) -> None:
         await self.budget.settle_outstanding()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
@@ -246,17 +246,30 @@ class CallEngine:
             self._warm.add(source.name)
             await source.acall(call.queries, call.batches[0][:WARM_UP], threads=threads)
         paid = Paid()
-        for rows, key, worst in zip(call.batches, call.keys, call.worst, strict=True):
-            outcome = await source.acall(call.queries, rows, key, threads=threads)
+        for outcome, worst in zip(await self._requested(call, threads), call.worst, strict=False):
             if outcome.charged is None:  # nobody knows what was charged: the worst case counts
                 outcome = replace(outcome, charged=min(worst, call.most))
             else:
                 self._learn(outcome)
             paid.outcomes.append(outcome)
             paid.charged += outcome.charged or 0
-            if isinstance(outcome.error, UnavailableError):
-                break  # the other requests would fail too, at a cost
         return paid
+
+    async def _requested(self, call: PaidCall, threads: DaemonThreads) -> list[Outcome]:
+        """What the requests came to. Those made on a thread are all made there: to change threads takes time."""
+        source, requests = call.source, list(zip(call.batches, call.keys, strict=True))
+        if not source.awaited:
+
+            def made() -> list[Outcome]:
+                return list(_until_unavailable(source.call(call.queries, *request) for request in requests))
+
+            return await threads.run(made)
+        outcomes = []
+        for rows, key in requests:
+            outcomes.append(await source.acall(call.queries, rows, key, threads=threads))
+            if isinstance(outcomes[-1].error, UnavailableError):
+                break
+        return outcomes
 
     def _learn(self, outcome: Outcome) -> None:
         # Seconds are paid for whatever came of them.
@@ -273,3 +286,11 @@ class CallEngine:
             if outcome.charged is not None and outcome.charged > most:
                 charged = f"charged {float(outcome.charged):.6g} for a call that costs {float(most):.6g} at most"
                 self.breakers.suspend(outcome.source, f"{outcome.source!r} {charged}")
+
+
+def _until_unavailable(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Outcomes up to one that says that the other requests would fail too, at a cost."""
+    for outcome in outcomes:
+        yield outcome
+        if isinstance(outcome.error, UnavailableError):
+            return

@@ -25,10 +25,14 @@ class _Waiter:
 
 @dataclass(eq=False)
 class Slot:
-    """A place for one call, to be released whatever becomes of it."""
+    """A place for one call, to be released whatever becomes of it.
+
+    ``rate`` is when the rate allowed it, and when the next one.
+    """
 
     limit: ConcurrencyLimit
     since: float
+    rate: tuple[float, float] | None = None
 
     def release(self, *, called: bool) -> None:
         """Pass the slot on to the call that has waited longest; ``called`` says whether a call was made in it."""
@@ -57,8 +61,8 @@ class ConcurrencyLimit:
         if not self._free or self._waiting or now < self._next:
             return None
         self._free -= 1
-        self._next = max(now, self._next) + self._pause
-        slot = Slot(self, now)
+        slot = Slot(self, now, (self._next, now + self._pause))
+        self._next = now + self._pause
         self._taken.add(slot)
         return slot
 
@@ -92,6 +96,8 @@ class ConcurrencyLimit:
         self._taken.remove(slot)
         self._give_up_slot()
         if seconds is None:
+            if slot.rate is not None and slot.rate[1] == self._next:  # no call began: it does not count for the rate
+                self._next = slot.rate[0]
             return
         self._seconds = (1.0 - LATEST) * self._seconds + LATEST * seconds if self._known else seconds
         self._known = True
