@@ -400,6 +400,43 @@ def test_an_interrupt_stops_calls_that_are_made_again(tmp_path: Path, monkeypatc
     assert model.began == 1
 
 
+def test_calls_that_are_made_again_keep_their_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process died with calls under way: they are made again under their keys and holds, and nothing stays held."""
+
+    class Keyed(Model):
+        concurrency, idempotent = 4, True
+
+        def __init__(self, name: str, cost: Any, hangs: threading.Event | None = None) -> None:
+            super().__init__(name, cost)
+            self.hangs, self.charged = hangs, set[str]()
+
+        def answer(self, queries: Any, timeout: float | None = None, key: str = "") -> Any:
+            self.charged.add(key)
+            if self.hangs is not None and len(self.charged) > 2:
+                self.hangs.wait(10)
+            return self.predict_proba(queries)
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if done > 8:
+            raise RuntimeError("stopped")
+
+    queries, ledger = queries_of(80), oc.open_ledger(f"sqlite:///{tmp_path}/spend.db", cap=100)
+    plan = oc.plan(profile_of(Model("small", 0.1), Model("large", 1)), queries[:, :2] / 80, budget=80)
+    monkeypatch.setattr(buyer, "DRAIN_SECONDS", 0.1)
+    going = threading.Event()
+    options: dict[str, Any] = {"journal": tmp_path / "run.journal", "ledger": ledger}
+    dead = Keyed("large", 1, going)
+    with pytest.raises(RuntimeError, match="stopped"):
+        oc.execute(plan, oc.Pool([Model("small", 0.1), dead], CLASSES), queries, progress=stop, **options)
+    assert ledger.balance().held > 0
+    going.set()
+    model = Keyed("large", 1)
+    run = oc.execute(plan, oc.Pool([Model("small", 0.1), model], CLASSES), queries, **options)
+    assert ledger.balance().held == 0
+    assert Fraction(ledger.balance().spent) == run.exact_spent == run.usage["large"] + Fraction(run.usage["small"], 10)
+    assert len(dead.charged | model.charged) == -(-run.usage["large"] // 8)
+
+
 # Calls that are paid by the second
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,7 +54,7 @@ class BatchBudget:
     # Keys of holds that were settled and that the journal still lists.
     settled: list[str] = field(default_factory=list)
     # A process that died between a ledger's hold and the journal's entry may have used the next call's number.
-    _process: str = field(default_factory=lambda: uuid.uuid4().hex[:8], repr=False)
+    process: str = ""
     _held_for: dict[int, tuple[Fraction, IntArray]] = field(default_factory=dict, repr=False)
     _queue: LedgerQueue | None = field(default=None, repr=False)
 
@@ -108,11 +107,12 @@ class BatchBudget:
         self.spent += charged
         self.kept += self._floor(unanswered)
 
-    async def reserve(self, call: int, amount: Fraction, name: str = "") -> Hold | None:
+    async def reserve(self, call: int, amount: Fraction, name: str = "", process: str | None = None) -> Hold | None:
         """The ledger's hold; ``BudgetExceededError`` if it has no room for it.
 
         ``name`` is what the call is called by every process that may make it, by default nobody else does: for a call
-        that others may have begun, the hold is the one that they made, as long as that holds.
+        that others may have begun, the hold is the one that they made, as long as that holds. ``process`` is the one
+        that made the hold before of a call that is made again.
         """
         if self._queue is None:
             return None
@@ -121,7 +121,7 @@ class BatchBudget:
             hold = await self._held(f"{self.run}/{name}", wanted)
             if hold.state != "released" and hold.amount >= wanted:
                 return hold
-        return await self._held(f"{self.run}/{OWN}{self._process}/{call}", wanted)
+        return await self._held(f"{self.run}/{OWN}{process or self.process}/{call}", wanted)
 
     async def _held(self, key: str, wanted: Decimal) -> Hold:
         try:

@@ -124,7 +124,7 @@ class Buyer:
                     self.store.put(outcome)
             self.budget.spent += sum(journal.spending(), Fraction(0))
             self.budget.owe(journal.outstanding())
-        self.budget.maker = journal.token
+        self.budget.maker, self.budget.process = journal.token, journal.process
         # What calls without an answer cost since this buyer began, by source.
         self.lost: dict[str, Fraction] = {}
         self._progress = progress or (lambda answers: None)
@@ -456,7 +456,8 @@ class Buyer:
 
     async def hold_for(self, call: _Call) -> None:
         """Have the ledger hold the money, too."""
-        call.hold = await self.budget.reserve(call.number, call.most, call.name)
+        before = self.journal.process_of(call.number) if call.unseen else None
+        call.hold = await self.budget.reserve(call.number, call.most, call.name, before)
         others = self._strict and call.source.once_only and not call.unseen
         if others and call.hold is not None and not call.hold.fresh:
             raise _AnothersCallError

@@ -45,6 +45,8 @@ CREATE TABLE outcomes (
 );
 """
 
+# What entries begin with that name a process, before the number of its first call.
+PROCESS = "process from call "
 COLUMNS = ("queries", "charged", "costs", "seconds", "probabilities", "features", "failures", "error")
 
 UNUSED = "SELECT NOT EXISTS (SELECT 1 FROM calls)"
@@ -76,6 +78,9 @@ class Journal:
         self.run = run or uuid.uuid4().hex
         # What only those know who have the journal.
         self.token = uuid.uuid4().hex
+        # This process, and with the number of its first call every one that wrote the journal before.
+        self.process = uuid.uuid4().hex[:8]
+        self._processes: list[tuple[int, str]] = []
         if run is not None:
             about = {**about, "run": run}
         self._base: sqlite3.Connection | None = None
@@ -115,6 +120,7 @@ class Journal:
             base.executemany(
                 "INSERT INTO about VALUES (?, ?)", {**wanted, "run": self.run, "token": self.token}.items()
             )
+            self._name_process(base)
             base.execute("COMMIT")
             return
         if "about" not in tables:
@@ -133,6 +139,16 @@ class Journal:
         ((self.token,),) = base.execute("SELECT value FROM about WHERE name = 'token'")
         self._settlements.create()  # journals of earlier versions have no such table
         self._calls = base.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()[0]
+        named = ((name.removeprefix(PROCESS), value) for name, value in found.items() if name.startswith(PROCESS))
+        self._processes = sorted((int(first), process) for first, process in named)
+        self._name_process(base)
+
+    def _name_process(self, base: sqlite3.Connection) -> None:
+        base.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (f"{PROCESS}{self._calls + 1}", self.process))
+
+    def process_of(self, call: int) -> str | None:
+        """The process that wrote down a call, if it left its name."""
+        return next((process for first, process in reversed(self._processes) if first <= call), None)
 
     @property
     def durable(self) -> bool:

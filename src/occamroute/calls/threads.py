@@ -78,6 +78,8 @@ class DaemonThreads:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+                del result
+            del task, future, work  # nothing is kept while there is nothing to do
 
     def _forget(self, future: Future[Any]) -> None:
         with self._lock:
