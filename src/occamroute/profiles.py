@@ -346,7 +346,7 @@ class Profile:
             groups=None if self.groups is None else self.groups[rows],
         )  # fmt: skip
 
-    def as_given(self, sets: Mapping[str, npt.ArrayLike]) -> npt.ArrayLike | Mapping[str, npt.ArrayLike] | None:
+    def as_given(self, sets: Mapping[str, Any]) -> Any:
         """Other arrays for its feature sets in the form that ``features`` has: a mapping, one array, or None."""
         return sets if isinstance(self.features, Mapping) else next(iter(sets.values()), None)
 

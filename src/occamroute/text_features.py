@@ -131,7 +131,7 @@ class TextFeatures:
     @property
     def width(self) -> int:
         """How many numbers the features of a text are."""
-        return self.words.directions.shape[1] + self.characters.directions.shape[1] + self.center.size
+        return int(self.words.directions.shape[1] + self.characters.directions.shape[1] + self.center.size)
 
     def extract(self, texts: Any, /) -> FloatArray:
         """Features (n, d) as float32; words that were not seen when it was fitted count only for length and shape."""
@@ -169,7 +169,7 @@ class TextFeatures:
         """What ``stored`` took apart; ``ValueError`` where it does not fit together."""
         if said["format"] != FORMAT:
             raise ValueError(f"text features of format {said['format']!r} are not known to this version")
-        left, made = np.asarray(numbers, np.float32), []
+        left, made = np.asarray(numbers, np.float32), list[_Terms]()
         for kind, counting in (("words", COUNT_WORDS), ("characters", COUNT_SEQUENCES)):
             terms, dimensions = tuple(map(str, said[kind]["terms"])), int(said[kind]["dimensions"])
             ends = len(terms), len(terms) * (1 + dimensions)
@@ -181,7 +181,7 @@ class TextFeatures:
         center, spread = np.array(said["center"], np.float64), np.array(said["spread"], np.float64)
         if left.any() or center.shape != (SHAPES,) or spread.shape != (SHAPES,) or not (spread > 0.0).all():
             raise ValueError("the numbers of its text features do not fit together")
-        return cls(*made, read_only(center), read_only(spread), str(said["name"]))
+        return cls(made[0], made[1], read_only(center), read_only(spread), str(said["name"]))
 
     def __repr__(self) -> str:
         return f"TextFeatures({len(self.words.terms)} words, {self.width} features)"

@@ -21,9 +21,10 @@ from occamroute.calls.sources import Source, sources_of
 from occamroute.calls.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
 from occamroute.executors import Executor, opened
-from occamroute.pool import Pool
+from occamroute.pool import Pool, selected
 from occamroute.profiles import Profile, success
 from occamroute.profiling.blocks import answered_in_blocks, refuse_blocks, worst_cases
+from occamroute.text_features import TextFeatures, of_texts
 
 __all__ = ["profile"]
 
@@ -48,6 +49,7 @@ def profile(
     ledger: Any = None,
     executor: str | Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
+    text: bool = False,
 ) -> Profile:
     """What each classifier of the pool does on labelled queries, and what that costs.
 
@@ -57,6 +59,8 @@ def profile(
     listed in ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written
     as it comes, and a call with the same arguments goes on where an earlier one was interrupted. ``executor`` is where
     blocks of queries are answered: "local", "ray", or an executor; a worker measures the seconds of its own calls.
+    ``text`` adds the free feature set "text" of queries that are texts (``oc.TextFeatures``, fitted on them), which a
+    pool that has text features among its extractors gets in any case.
     """
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"a pool is needed to profile, got {type(pool).__name__}.")
@@ -66,9 +70,14 @@ def profile(
     groups = None if groups is None else np.asarray(groups)
     if groups is not None and groups.shape != (len(queries),):
         raise InvalidInputError(f"groups must be of shape ({len(queries)},), got {groups.shape}.")
+    texts = _text_features(pool, queries, text=text)
+    free = [one.name for one in pool.extractors if of_texts(one)]
     wished = _wished(pool, extractor)
+    if wished is not None:
+        wished = [name for name in wished if name not in free] or None
     sources = sources_of(pool)
-    wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
+    extractors = [name for name in wished or _names(pool.extractors) if name in sources]
+    wanted = [*pool.names, *(name for name in extractors if name not in pool.names)]
     cap = None if budget is None else money(budget)
     total, done = len(queries) * len(wanted), 0
 
@@ -89,7 +98,7 @@ def profile(
             written = Journal(journal, about | {"price list": price_list(pool)})
             answers, bought = _answered(sources, queries, wanted, written, cap=cap, ledger=ledger, tick=tick)
     _require_answers(bought, answers, cap)
-    return _made(pool, sources, answers, bought, wished, truth, names, groups)
+    return _made(pool, sources, answers, bought, wished, truth, names, groups, queries, texts)
 
 
 def _answered(
@@ -116,6 +125,17 @@ def _answered(
         return {name: buyer.store[name] for name in wanted}, bought
     finally:
         buyer.close()
+
+
+def _text_features(pool: Pool, queries: Any, *, text: bool) -> TextFeatures | None:
+    """The pool's text features, or new ones fitted on the queries; None where neither was asked for."""
+    members = [one for one in pool.extractors if of_texts(one)]
+    if len(members) > 1:
+        raise InvalidInputError(f"a profile has one set of text features, the pool has {len(members)}.")
+    if not members:
+        return TextFeatures.fit(queries) if text else None
+    (member,) = members
+    return member if isinstance(member, TextFeatures) else TextFeatures.fit(queries, name=member.name)
 
 
 def _names(members: Iterable[Any]) -> list[str]:
@@ -147,7 +167,7 @@ def _require_answers(bought: Bought, answers: dict[str, SourceAnswers], budget: 
 
 def _made(
     pool: Pool, sources: dict[str, Source], answers: dict[str, SourceAnswers], bought: Bought, wished: list[str] | None,
-    truth: IntArray, ids: tuple[str, ...], groups: Any,
+    truth: IntArray, ids: tuple[str, ...], groups: Any, queries: Any, text: TextFeatures | None,
 ) -> Profile:  # fmt: skip
     costs = {name: _cost(sources[name], of_source) for name, of_source in answers.items()}
     kept = wished or _default_extractors(pool, answers, costs)
@@ -173,6 +193,8 @@ def _made(
         labels=truth[rows],
         classes=pool.classes,
         groups=None if groups is None else groups[rows],
+        text=text,
+        texts=None if text is None else selected(queries, rows),
         probabilities={name: table.astype(np.float32) for name, table in probabilities.items()},
         made_from={
             "version": __version__,

@@ -105,7 +105,8 @@ def _say_features(schemas: dict[str, Any], service: Service) -> None:
     plan["properties"].pop("queries")
     plan["properties"]["features"] = {"type": "array", "items": row, "minItems": 1, "maxItems": most} | PACKED
     schemas["RouteRequest"]["properties"]["features"] = row | PACKED
-    schemas["ClassifyRequest"]["properties"]["features"] = {"anyOf": [row, {"type": "null"}]} | PACKED
+    given = row | dict.fromkeys(("minItems", "maxItems"), service.router.snapshot.given_width)
+    schemas["ClassifyRequest"]["properties"]["features"] = {"anyOf": [given, {"type": "null"}]} | PACKED
     for name in ("RouteRequest", "PlanRequest"):
         schemas[name].setdefault("required", []).append("features")
 
@@ -118,9 +119,9 @@ def _say_rows(schemas: dict[str, Any], service: Service) -> None:
     row["success"] = _record(dict.fromkeys(profile.names, share))
     tables = {
         name: {"type": "array", "items": NUMBER, "minItems": table.shape[1], "maxItems": table.shape[1]}
-        for name, table in profile.feature_sets.items()
+        for name, table in profile.stored_sets.items()
     }
-    row["features"] = _record(tables) if len(tables) > 1 else next(iter(tables.values()))
+    row["features"] = next(iter(tables.values())) if len(tables) == 1 else _record(tables)
     for what, known in (("label", profile.labels), ("group", profile.groups)):
         if known is None:
             row[what] = {"type": "null"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,10 @@ def doctor(
     """
     if not isinstance(profile, Profile):
         raise InvalidInputError(f"a profile is needed to examine, got {type(profile).__name__}.")
+    if not profile.stored_sets:
+        raise InvalidInputError("the profile has no features to examine.")
+    fingerprint = profile.fingerprint
+    profile = replace(profile, text=None)  # each feature set alone: side by side they have nothing new
     examination = Examination(profile, seed_number(seed))
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
@@ -42,4 +47,4 @@ def doctor(
             continue
         findings += [check.run(examination, about) for about in (profile.feature_sets if check.each_set else ("",))]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
-    return Checkup(profile.fingerprint, len(profile), tuple(findings), skipped)
+    return Checkup(fingerprint, len(profile), tuple(findings), skipped)
