@@ -53,7 +53,7 @@ class _Terms:
     @classmethod
     def fit(cls, texts: list[str], counting: Mapping[str, Any], most: int, dimensions: int, seed: int) -> _Terms:
         """The most frequent terms that are in two texts or more, and the directions in which they vary most."""
-        from sklearn.decomposition import TruncatedSVD
+        from sklearn.utils.extmath import randomized_svd
 
         found = _counter(counting, min_df=2 if len(texts) > 1 else 1, max_features=most)
         try:
@@ -67,8 +67,8 @@ class _Terms:
         if few < 1:
             return cls((), np.empty(0, np.float32), np.empty((0, 0), np.float32), counting)
         with one_thread_each():  # sums by several threads depend on their number
-            svd = TruncatedSVD(few, random_state=seed % 2**32).fit(_weighted(counts, weights))
-        return cls(terms, weights, read_only(svd.components_.T.astype(np.float32)), counting)
+            directions = randomized_svd(_weighted(counts, weights), few, random_state=seed % 2**32)[2]
+        return cls(terms, weights, read_only(directions.T.astype(np.float32)), counting)
 
     @cached_property
     def _counter(self) -> Any:

@@ -71,12 +71,9 @@ def profile(
     if groups is not None and groups.shape != (len(queries),):
         raise InvalidInputError(f"groups must be of shape ({len(queries)},), got {groups.shape}.")
     texts = _text_features(pool, queries, text=text)
-    free = [one.name for one in pool.extractors if of_texts(one)]
-    wished = _wished(pool, extractor)
-    if wished is not None:
-        wished = [name for name in wished if name not in free] or None
+    wished = _wished(pool, extractor, texts)
     sources = sources_of(pool)
-    extractors = [name for name in wished or _names(pool.extractors) if name in sources]
+    extractors = [name for name in (_names(pool.extractors) if wished is None else wished) if name in sources]
     wanted = [*pool.names, *(name for name in extractors if name not in pool.names)]
     cap = None if budget is None else money(budget)
     total, done = len(queries) * len(wanted), 0
@@ -142,15 +139,17 @@ def _names(members: Iterable[Any]) -> list[str]:
     return [one.name for one in members]
 
 
-def _wished(pool: Pool, extractor: str | Iterable[str] | None) -> list[str] | None:
+def _wished(pool: Pool, extractor: str | Iterable[str] | None, text: TextFeatures | None) -> list[str] | None:
+    """The extractors that are asked for, which may be none but text features; None where nothing was said."""
     if extractor is None:
         return None
     wished = [extractor] if isinstance(extractor, str) else list(extractor)
-    known = [*pool.names, *_names(pool.extractors)]
+    free = [] if text is None else [text.name]
+    known = list(dict.fromkeys([*pool.names, *_names(pool.extractors), *free]))
     for name in wished:
         if name not in known:
             raise UnknownNameError("extractor", name, known)
-    return wished or None
+    return [name for name in wished if name not in free] if wished else None
 
 
 def _require_answers(bought: Bought, answers: dict[str, SourceAnswers], budget: Fraction | None) -> None:
@@ -170,8 +169,8 @@ def _made(
     truth: IntArray, ids: tuple[str, ...], groups: Any, queries: Any, text: TextFeatures | None,
 ) -> Profile:  # fmt: skip
     costs = {name: _cost(sources[name], of_source) for name, of_source in answers.items()}
-    kept = wished or _default_extractors(pool, answers, costs)
-    usable = np.logical_and.reduce([answers[name].there for name in kept])
+    kept = _default_extractors(pool, answers, costs) if wished is None else wished
+    usable = np.logical_and.reduce([np.ones(len(ids), np.bool_), *(answers[name].there for name in kept)])
     if not usable.any():
         raise InvalidInputError(f"no query has the features of all of {', '.join(kept)}.")
     rows = np.flatnonzero(usable)
@@ -179,15 +178,15 @@ def _made(
     features = {name: answers[name].extracted[rows].astype(np.float32) for name in kept}
     by_query = any(np.ndim(costs[name]) for name in pool.names)
     table = [np.broadcast_to(costs[name], len(ids))[rows] for name in pool.names]
-    several = len(kept) > 1 or kept[0] not in pool.names
+    several = len(kept) != 1 or kept[0] not in pool.names
     return Profile(
         names=pool.names,
         costs=np.column_stack(table) if by_query else [float(costs[name]) for name in pool.names],
-        features=features if several else features[kept[0]],
+        features=(features if several else features[kept[0]]) if kept else None,
         success=np.column_stack([
             success(probabilities[name], truth[rows]) * answers[name].there[rows] for name in pool.names
         ]),
-        extractor=kept[0],
+        extractor=kept[0] if kept else None,
         extractor_cost={name: float(np.mean(costs[name])) for name in kept if name not in pool.names} or None,
         ids=[ids[row] for row in rows],
         labels=truth[rows],

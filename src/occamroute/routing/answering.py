@@ -35,7 +35,7 @@ from occamroute.routing.router import Router
 from occamroute.routing.stored_decisions import StoredDecision, as_text, from_text
 from occamroute.text_features import checked_texts
 
-__all__ = ["Answered", "Answerer", "Call"]
+__all__ = ["LONG_TEXT", "Answered", "Answerer", "Call"]
 
 # Seconds by which a hold outlives the request that it was made for, and that closing waits for calls under way.
 LEASE, CLOSING = 60.0, 30.0
