@@ -177,8 +177,8 @@ def main() -> None:
         texts = data.texts
         print(f"{data.name}: {100 * _gain(found[data.name][-1:]):+.2f} points", flush=True)
     taken = seconds(texts)
-    gains = "\n".join(
-        f"On average over budgets, {name}: **{100 * _gain(parts):+.2f} points** above the best mixture.\n"
+    gains = "\n\n".join(
+        f"On average over budgets, {name}: **{100 * _gain(parts):+.2f} points** above the best mixture."
         for name, parts in found.items()
     )
     page = PAGE.format(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from serving import world
@@ -154,7 +155,7 @@ def test_prompts_are_extracted_quickly(fitted: oc.TextFeatures) -> None:
 
 @pytest.mark.parametrize(
     "texts",
-    [["one"], ["", ""], ["same", "same"], ["a", "b"], ["alle anders", "nothing alike"], list("abcdefgh"), ODD],
+    [["one"], ["", ""], ["same", "same"], ["a", "b"], ["entirely different", "nothing shared"], list("abcdefgh"), ODD],
     ids=["one", "empty", "equal", "letters", "different", "more letters", "odd"],
 )
 def test_few_or_odd_texts_can_be_fitted(texts: list[str]) -> None:
@@ -347,18 +348,45 @@ def test_classify_with_text_features_calls_and_holds_nothing_for_them(only_text:
     assert again.answers.tolist() == run.answers.tolist()
 
 
-def test_classify_with_both_pays_the_extractor_once(profile: oc.Profile) -> None:
-    new, _ = questions(200, seed=1)
-    asked = pool()
-    run = oc.classify(asked, profile, new, budget=110)
+class Peculiar(Model):
+    """Right on easy texts where it is sure, and on hard ones where it is not: text and answer tell it together."""
+
+    def predict_proba(self, queries: Sequence[str]) -> Any:
+        table = super().predict_proba(queries)
+        for row, text in enumerate(queries):
+            sure = hashlib.sha256(text.encode()).digest()[0] % 2 == 0
+            right = sure is not text.endswith("?")
+            most = 0.9 if sure else 0.6
+            table[row] = [most, 1 - most] if (text[text.index("#") + 1] == "0") is right else [1 - most, most]
+        return table
+
+
+def peculiar_pool() -> oc.Pool:
+    return oc.Pool([Peculiar("small", 0.1, 0.0), Model("large", 1.0, 0.0)], CLASSES)
+
+
+def test_classify_with_both_pays_the_extractor_once(tmp_path: Path) -> None:
+    texts, labels = questions(600)
+    profile = oc.profile(peculiar_pool(), texts, labels, text=True, extractor="small")
+    new, wanted = questions(200, seed=1)
+    asked = peculiar_pool()
+    run = oc.classify(asked, profile, new, budget=120)
     assert run.plan is not None
-    if run.plan.made_from["extractor"] == "small+text":
-        assert run.plan.made_from["paid_extractor"] == "small"
-        assert asked["small"].asked == 200
-        assert run.spent == pytest.approx(20 + asked["large"].asked)
-        assert oc.execute(run.plan, pool(), new).spent == pytest.approx(run.spent)
-    given = oc.execute(run.plan, pool(), new, features={"small": pool()["small"].predict_proba(new)})
+    assert run.plan.made_from["extractor"] == "small+text"
+    assert run.plan.made_from["paid_extractor"] == "small"
+    assert asked["small"].asked == 200
+    assert run.spent == pytest.approx(20 + asked["large"].asked)
+    assert np.mean(run.answers == np.array(wanted)) > 0.9
+    assert oc.execute(run.plan, peculiar_pool(), new).spent == pytest.approx(run.spent)
+    own = peculiar_pool()["small"].predict_proba(new)
+    given = oc.execute(run.plan, peculiar_pool(), new, features={"small": own})
     assert given.answers.tolist() == run.answers.tolist()
+    assert given.spent == pytest.approx(run.spent - 20)
+    (tmp_path / "queries").mkdir()
+    pq.write_table(pa.table({"text": new}), tmp_path / "queries" / "part-0.parquet")
+    stored = oc.classify(peculiar_pool(), profile, tmp_path / "queries", budget=120, out=tmp_path / "answers")
+    assert stored.block(0).choice.tolist() == run.choice.tolist()
+    assert stored.spent == pytest.approx(run.spent)
 
 
 @pytest.mark.parametrize("kept", ["profile", "only_text"])
@@ -369,8 +397,6 @@ def test_a_run_in_blocks_chooses_the_same(kept: str, request: pytest.FixtureRequ
     parts = oc.classify(pool(), profile, new, budget=66, out=tmp_path / "run")
     assert parts.spent == pytest.approx(whole.spent)
     assert parts.block(0).choice.tolist() == whole.choice.tolist()
-    import pyarrow as pa
-
     (tmp_path / "queries").mkdir()
     pq.write_table(pa.table({"text": new}), tmp_path / "queries" / "part-0.parquet")
     stored = oc.classify(pool(), profile, tmp_path / "queries", budget=66, out=tmp_path / "answers")
