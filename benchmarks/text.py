@@ -96,7 +96,7 @@ def study(data: Data) -> list[tuple[float, ...]]:
     queries = [data.texts[row] for row in data.judged]
     planner = oc.fit(profile, budgets=(), n_queries=len(queries))
     features = _checked(profile, queries)
-    lines = []
+    lines: list[tuple[float, ...]] = []
     for share in np.geomspace(1.2 * profile.mean_costs.min(), 0.8 * profile.mean_costs.max(), BUDGETS).tolist():
         plan = planner.plan(features, budget=share * len(queries))
         oc.verify(plan)

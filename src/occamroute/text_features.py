@@ -70,6 +70,10 @@ class _Terms:
             directions = randomized_svd(_weighted(counts, weights), few, random_state=seed % 2**32)[2]
         return cls(terms, weights, read_only(directions.T.astype(np.float32)), counting)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made from the rest when it is needed is not sent to workers.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_counter", "_directions")}
+
     @cached_property
     def _counter(self) -> Any:
         made = _counter(self.counting, vocabulary={term: column for column, term in enumerate(self.terms)})

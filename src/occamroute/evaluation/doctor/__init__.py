@@ -9,7 +9,7 @@ import numpy as np
 
 from occamroute._arrays import seed_number
 from occamroute.errors import InvalidInputError
-from occamroute.evaluation.doctor.examination import Examination
+from occamroute.evaluation.doctor.examination import NO_FEATURES, Examination
 from occamroute.evaluation.doctor.features import FEATURE_CHECKS
 from occamroute.evaluation.doctor.findings import SEVERITIES, Checkup, Finding, Severity
 from occamroute.evaluation.doctor.leaks import LEAK_CHECKS
@@ -31,8 +31,6 @@ def doctor(
     """
     if not isinstance(profile, Profile):
         raise InvalidInputError(f"a profile is needed to examine, got {type(profile).__name__}.")
-    if not profile.stored_sets:
-        raise InvalidInputError("the profile has no features to examine.")
     fingerprint = profile.fingerprint
     profile = replace(profile, text=None)  # each feature set alone: side by side they have nothing new
     examination = Examination(profile, seed_number(seed))
@@ -42,6 +40,8 @@ def doctor(
         if progress is not None:
             progress(done, len(CHECKS))
         lacking = next((reason for need in check.needs if (reason := need(examination)) is not None), None)
+        if lacking is None and check.each_set and not profile.feature_sets:
+            lacking = NO_FEATURES
         if lacking is not None:
             skipped[check.code] = lacking
             continue
