@@ -92,6 +92,11 @@ RESULTS: Mapping[str, Result] = {
         (*PLANNING, "execution", "calls"),
         "python benchmarks/languages.py --data FILE",
     ),
+    "results/text": Result(
+        ("results/text.md",),
+        (*PLANNING, "text_features.py"),
+        "python benchmarks/text.py --data DIR --out benchmarks/results/text.md",
+    ),
     "scale/out_of_core": _pair(
         "scale/out_of_core",
         (*PLANNING, "executors", "folders.py", "part_folders.py", "storage.py"),

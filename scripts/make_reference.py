@@ -28,7 +28,7 @@ __all__ = ["BESIDE", "PAGES", "commands", "grouped_names", "openapi", "pool_sche
 # Headings of the Python page, and the packages and modules whose names stand under them.
 GROUPS = {
     "Pools": ("pool", "adapters", "pool_files"),
-    "Profiles": ("profiles", "profiling", "datasets"),
+    "Profiles": ("profiles", "text_features", "profiling", "datasets"),
     "Estimators": ("estimation",),
     "Plans": ("planning",),
     "The knapsack": ("knapsack",),

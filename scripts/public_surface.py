@@ -52,7 +52,7 @@ def _names(text: str) -> frozenset[str]:
 # Classes whose objects functions and methods of the package give: what their constructors take may change.
 GIVEN = _names(
     "Alarm Checkup Decision Done Estimate FeatureWatch FeedbackWatch Frontier Ledger Novelty Plan Planner Receipts "
-    "Report Run Solution StoredEstimate StoredPlan StoredRun"
+    "Report Run Solution StoredEstimate StoredPlan StoredRun TextFeatures"
 )
 # Members that only other modules of the package use, by class; "" are those of any class.
 INTERNAL: Mapping[str, frozenset[str]] = {
@@ -66,9 +66,10 @@ INTERNAL: Mapping[str, frozenset[str]] = {
         "cheapest cost_of extra hull largest least_gain paid require room rounding spare step stepped tie total "
         "unit_costs units within"
     ),
-    "Profile": _names("feature_sets"),
+    "Profile": _names("as_given feature_sets joined paid_extractor stored_sets"),
     "Receipts": _names("add close feedback find flush outcome"),
     "Router": _names("alive change checked held listen look submit"),
+    "TextFeatures": _names("center characters from_stored spread stored words"),
     "StoredEstimate": _names("block fingerprint n_blocks rows"),
     "StoredPlan": _names("about block checked_parts counted fingerprint n_blocks rows"),
     "StoredRun": _names("about answered block fingerprint n_blocks rows"),

@@ -27,6 +27,7 @@ ORDER: list[set[str]] = [
     {"estimation"},
     {"profiles", "knapsack", "neighbors"},
     {"pool_files", "calls"},
+    {"text_features"},
     {"adapters", "executors"},
     {"tables", "data_files", "folders", "part_folders"},
     {"pool"},
@@ -39,7 +40,7 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli"},
-    "sklearn": {"adapters", "estimation"},
+    "sklearn": {"adapters", "estimation", "text_features"},
     "numba": {"_compiled"},
     "pyarrow": {"storage", "tables", "data_files", "folders", "part_folders"},
     "scipy": {"knapsack", "planning"},

@@ -4,6 +4,7 @@ The public names in the order of the pipeline::
 
     classifier, read_pool → Pool            the classifiers at hand: objects, functions, models, services
     profile → Profile, success, load_dataset    what each classifier did on labelled queries
+    TextFeatures                            free features of texts
     SampledNeighbors, BaggedNeighbors, …    how success is estimated for new ones
     estimate → Estimate                     each classifier's probability of success, query by query
     Estimate.plan → Plan                    who answers what, within the budget, with a certificate
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from occamroute.routing.guides import Guide
     from occamroute.routing.router import Router
     from occamroute.storage import load, save
+    from occamroute.text_features import TextFeatures
 
 __all__ = [
     "Answerer",
@@ -133,6 +135,7 @@ __all__ = [
     "StoredEstimate",
     "StoredPlan",
     "StoredRun",
+    "TextFeatures",
     "UnavailableError",
     "UnknownNameError",
     "__version__",
@@ -184,6 +187,7 @@ _HOMES = {
     "StoredEstimate": "planning.stored_estimates",
     "StoredPlan": "planning.stored_plans",
     "StoredRun": "execution.stored_runs",
+    "TextFeatures": "text_features",
     "classifier": "adapters",
     "classify": "execution.classifying",
     "compare": "evaluation.comparing",

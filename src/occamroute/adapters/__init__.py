@@ -31,6 +31,7 @@ BUILT_IN: dict[Family, dict[str, str]] = {
     "extractor": {
         "callable": "occamroute.adapters.callable:CallableExtractor",
         "sentence_transformers": "occamroute.adapters.sentence_transformers:SentenceExtractor",
+        "text": "occamroute.text_features:TextExtractor",
     },
 }
 

@@ -26,6 +26,7 @@ from occamroute.errors import (
     UnavailableError,
 )
 from occamroute.pool import Answers, Measured, PerToken, Pool, selected
+from occamroute.text_features import of_texts
 
 __all__ = ["BATCH", "TIMED_RESERVE", "Outcome", "Source", "sources_of"]
 
@@ -319,6 +320,6 @@ def _caused(made: CallError, error: BaseException) -> CallError:
 
 
 def sources_of(pool: Pool, share: int = 1) -> dict[str, Source]:
-    """Every member of a pool by its name; ``share`` is how many buyers it has side by side."""
+    """Every member of a pool that can be called, by its name; ``share`` is how many buyers it has side by side."""
     made = {one.name: Source(one, len(pool.classes), share) for one in pool.classifiers}
-    return made | {one.name: Source(one, 0, share) for one in pool.extractors}
+    return made | {one.name: Source(one, 0, share) for one in pool.extractors if not of_texts(one)}

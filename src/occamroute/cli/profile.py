@@ -34,6 +34,7 @@ def profile(
         list[str] | None,
         typer.Option(help="Whose features to keep; may be repeated. By default extractors and the cheapest three."),
     ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Add free features of the queries' texts.")] = False,
     query: QueryColumn = None,
     label: LabelColumn = None,
     budget: Annotated[str | None, typer.Option(help="The most that all calls may cost.")] = None,
@@ -61,7 +62,7 @@ def profile(
     with opened_ledger(ledger) as shared, progress_bar(what) as progress:
         made = run_pool(
             members, found.queries, found.labels, extractor=extractor, ids=found.ids, groups=found.groups,
-            budget=amount, journal=journal, ledger=shared, executor=engine, progress=progress,
+            budget=amount, journal=journal, ledger=shared, executor=engine, progress=progress, text=text,
         )  # fmt: skip
     save(made, out)
     # The profile holds all of it now. The run's name goes first: without it no worker begins a journal anew.
@@ -76,7 +77,7 @@ def _summary(made: Profile, out: str) -> dict[str, Any]:
         "fingerprint": made.fingerprint,
         "n_queries": len(made),
         "classes": list(made.classes or ()),
-        "feature_sets": {name: int(features.shape[1]) for name, features in made.feature_sets.items()},
+        "feature_sets": {name: int(features.shape[1]) for name, features in made.stored_sets.items()},
         "classifiers": [
             {"name": name, "accuracy": accuracy, "cost": cost, **made.made_from["costs"][name]}
             for name, accuracy, cost in zip(made.names, made.accuracy.tolist(), made.mean_costs.tolist(), strict=True)

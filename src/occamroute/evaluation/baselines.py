@@ -20,7 +20,7 @@ from occamroute.planning.combining import answers_by_label, can_combine, combine
 from occamroute.planning.estimates import Estimate, charged, looks_at_features, predicted
 from occamroute.planning.fitting import Progress, fit
 from occamroute.planning.held_out import Folds, cross_fitted, sampled_member
-from occamroute.planning.plans import Plan
+from occamroute.planning.plans import Plan, paid_extractor
 from occamroute.profiles import Profile
 
 __all__ = [
@@ -131,7 +131,7 @@ def _answered(plan: Plan, setting: Setting, *, mixed: bool = False, **about: Any
     extractor = plan.made_from.get("extractor")
     success: FloatArray = setting.test.success
     if plan.weights.any():
-        success = combined_success(setting.test, str(extractor), plan.weights)
+        success = combined_success(setting.test, str(paid_extractor(plan)), plan.weights)
     if mixed and plan.problem.cost.ndim == 1:
         outcome: FloatArray = success @ (np.bincount(plan.choice, minlength=len(plan.names)) / len(plan))
     else:

@@ -205,6 +205,10 @@ def _check(profile: Profile, test: Profile) -> None:
         raise InvalidInputError(
             f"both profiles must have the same classifiers, got {', '.join(profile.names)} and {', '.join(test.names)}."
         )
+    if profile.text is not None and test.text is not None and profile.text.fingerprint != test.text.fingerprint:
+        raise InvalidInputError(
+            "text features of the two profiles differ: make the test profile with text=profile.text, too."
+        )
     for name, table in profile.feature_sets.items():
         columns = test.feature_sets[name].shape[1] if name in test.feature_sets else table.shape[1]
         if columns != table.shape[1]:
@@ -234,8 +238,8 @@ def _budgets(budgets: Iterable[Amount] | None, profile: Profile, full: Fraction)
 
 def _at_prices_of(profile: Profile, test: Profile) -> Profile:
     """The profile with what extraction costs for the test queries, where that is something else."""
-    prices = {name: test.extraction_costs.get(name, cost) for name, cost in profile.extraction_costs.items()}
-    same = all(exact(prices[name]) == exact(cost) for name, cost in profile.extraction_costs.items())
+    prices = {name: test.extractor_cost.get(name, cost) for name, cost in profile.extractor_cost.items()}
+    same = all(exact(prices[name]) == exact(cost) for name, cost in profile.extractor_cost.items())
     return profile if same else replace(profile, extractor_cost=prices)
 
 

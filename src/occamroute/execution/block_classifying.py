@@ -48,7 +48,7 @@ from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.pool_files.sending import PoolAt
 from occamroute.profiles import Profile
-from occamroute.storage import load, save, whole_file
+from occamroute.storage import Parts, load, save, whole_file, write
 
 __all__ = ["classify_in_blocks"]
 
@@ -127,10 +127,11 @@ def _tariff(pool: Pool, questions: Questions, known: dict[str, float], large: bo
 
 def _extract(one: Classifying, profile: Profile, extractor: str, out: Path | None) -> FloatArray:
     """The features of all queries, bought by whoever works; what each block paid for them is noted."""
-    share = one.budget / len(one.errand.questions)
-    average = profile.feature_sets[extractor].mean(axis=0).astype(np.float32)
+    share, paid = one.budget / len(one.errand.questions), str(profile.paid_extractor(extractor))
+    average = profile.feature_sets[paid].mean(axis=0).astype(np.float32)
+    joined = (extractor, profile.text) if extractor in profile.joined else None
     asked = [
-        Asked(number, extractor, rows * share, one.known, average, _file(out, number))
+        Asked(number, paid, rows * share, one.known, average, _file(out, number), joined)
         for number, rows in enumerate(rows_of(one.folder))
     ]
     found = []
@@ -138,9 +139,24 @@ def _extract(one: Classifying, profile: Profile, extractor: str, out: Path | Non
         found.append(part)
         if one.progress is not None:
             one.progress("extracting", one.folder.span(number)[1], one.folder.rows)
-    one.extractor, one.spent = extractor, tuple(Fraction(part.spent) for part in found)
+    one.extractor, one.spent = paid, tuple(Fraction(part.spent) for part in found)
     one.still = tuple(Fraction(part.still) for part in found)
     return np.concatenate([part.features for part in found])
+
+
+def _write_text(one: Classifying, profile: Profile, name: str, out: Path) -> None:
+    """The features of all queries' texts, as files; nothing is bought."""
+    if profile.text is None:
+        raise InvalidInputError("the profile has no text features.")
+    for number in range(len(one.folder)):
+        span, place = one.folder.span(number), out / f"part-{number:06d}.parquet"
+        if not place.exists():
+            questions = one.errand.questions
+            table = profile.text.extract(questions.block(*span))
+            columns = {"id": np.array(questions.ids(*span)), f"features:{name}": table}
+            write(Parts("features", columns, {}), place)
+        if one.progress is not None:
+            one.progress("extracting", span[1], one.folder.rows)
 
 
 def _file(out: Path | None, number: int) -> Path | None:
@@ -151,7 +167,9 @@ def _plan_in_memory(one: Classifying, planner: Planner, questions: Questions) ->
     costs = one.tariff.expected[..., : len(planner.profile.names)]
     kept: dict[str, FloatArray] = {}
 
-    def features(name: str) -> FloatArray:
+    def features(name: str) -> Any:
+        if planner.profile.text is not None and name == planner.profile.text.name:
+            return questions.block(0, len(questions))  # the planner makes features of texts
         if name not in kept:
             kept[name] = _extract(one, planner.profile, name, None)
         return kept[name]
@@ -178,7 +196,10 @@ def _plan_of_folder(one: Classifying, planner: Planner, questions: FolderQuestio
             extractor, place = next(iter(planner.profile.feature_sets)), questions.folder.path
         elif one.extractor is None:
             place.mkdir(exist_ok=True)
-            _extract(one, planner.profile, extractor, place)
+            if planner.profile.paid_extractor(extractor) is None:
+                _write_text(one, planner.profile, extractor, place)
+            else:
+                _extract(one, planner.profile, extractor, place)
         return planner.plan(
             {extractor: place}, budget=budget, costs=costs, executor=one.workers, out=one.folder.path / PLAN_FOLDER
         )

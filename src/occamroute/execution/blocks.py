@@ -30,7 +30,9 @@ from occamroute.part_folders import PartFolder
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool_files.sending import PoolAt
+from occamroute.profiles import beside
 from occamroute.storage import Parts, load, save, write
+from occamroute.text_features import TextFeatures
 
 __all__ = [
     "EXTRACTED",
@@ -202,7 +204,8 @@ def _shop_for(errand: Errand, block: Block) -> Iterator[tuple[Shop, Looked, Plan
 class Asked:
     """Features to be extracted for a block: whose, for how much at most, and what members cost on average.
 
-    Where none come, those of an ``average`` query (d,) stand in. With ``out`` they are written to that file.
+    Where none come, those of an ``average`` query (d,) stand in. With ``out`` they are written to that file, where a
+    ``joined`` feature set is wanted beside those of the texts and under its name.
     """
 
     number: int
@@ -211,6 +214,7 @@ class Asked:
     known: dict[str, float]
     average: FloatArray
     out: Path | None = None
+    joined: tuple[str, TextFeatures | None] | None = None
 
 
 def extract_block(errand: Errand, asked: Asked) -> Extracted:
@@ -230,8 +234,10 @@ def extract_block(errand: Errand, asked: Asked) -> Extracted:
         looked = Looked()
         table = _filled(look(shop, looked, asked.extractor), looked, asked)
         if asked.out is not None and not asked.out.exists():  # a plan may have been begun with it
-            columns = {"id": np.array(shop.ids), f"features:{asked.extractor}": table}
-            write(Parts("features", columns, {}), asked.out)
+            name, whole = asked.extractor, table
+            if asked.joined is not None and asked.joined[1] is not None:
+                name, whole = asked.joined[0], beside(table, asked.joined[1].extract(shop.buyer.queries))
+            write(Parts("features", {"id": np.array(shop.ids), f"features:{name}": whole}, {}), asked.out)
         features = table if asked.out is None else table[:0]
         return Extracted(features, str(shop.buyer.budget.spent), str(_still_needed(shop, looked)))
     finally:

@@ -18,7 +18,7 @@ from occamroute.execution.rounds import Rounds
 from occamroute.execution.runs import Run
 from occamroute.execution.shops import Looked, Shop, Stages, Together, look, open_shop, shelve_features
 from occamroute.execution.tariffs import Tariff
-from occamroute.planning.plans import Plan
+from occamroute.planning.plans import Plan, paid_extractor
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
 
@@ -44,7 +44,7 @@ def within(budget: Fraction, tariff: Tariff, plan: Callable[[Amount], Plan]) -> 
 
 def extractor_in(pool: Pool, plan: Any, *, given: bool) -> str | None:
     """The member of the pool that the plan's features are of; None where they came from elsewhere."""
-    extractor: str | None = plan.made_from.get("extractor")
+    extractor = paid_extractor(plan)
     if extractor in (*pool.names, *(one.name for one in pool.extractors)):
         return extractor
     if plan.problem.overhead and not given:

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from occamroute._arrays import FloatArray, seed_number
+from occamroute._arrays import seed_number
 from occamroute._money import Amount, money
 from occamroute.calls.terms import checked_queries
 from occamroute.errors import InvalidInputError
@@ -23,7 +23,7 @@ from occamroute.execution.stored_runs import StoredRun
 from occamroute.execution.tariffs import Tariff
 from occamroute.executors import Executor
 from occamroute.planning.fitting import Planner, fit
-from occamroute.planning.plans import Plan
+from occamroute.planning.plans import Plan, paid_extractor
 from occamroute.planning.stored_plans import StoredPlan
 from occamroute.pool import Pool
 from occamroute.profiles import Profile
@@ -184,12 +184,13 @@ def matching(pool: Any, profile: Any) -> tuple[Pool, Profile]:
         raise InvalidInputError("the pool's classes are not the profile's, or in another order.")
     names = [name for name in profile.names if name in pool.names]
     extractors = {one.name for one in pool.extractors}
-    sets = {name: table for name, table in profile.feature_sets.items() if name in names or name in extractors}
-    if not sets:
-        raise InvalidInputError(
-            f"no member of the pool extracts the profile's features: {', '.join(profile.feature_sets)}."
-        )
-    if len(sets) < len(profile.feature_sets):
+    if profile.text is not None:  # whatever the pool holds: the profile's own text features need nobody's call
+        extractors.add(profile.text.name)
+    stored = profile.stored_sets
+    sets = {name: table for name, table in stored.items() if name in names or name in extractors}
+    if stored and not sets:
+        raise InvalidInputError(f"no member of the pool extracts the profile's features: {', '.join(stored)}.")
+    if len(sets) < len(stored):
         costs = {name: profile.extraction_costs[name] for name in sets}
         first = profile.extractor if profile.extractor in sets else next(iter(sets))
         profile = replace(profile, features=sets, extractor_cost=costs, extractor=first)
@@ -210,11 +211,11 @@ def fitted(
     sources = tariff.sources
     prices = {
         name: float(sources[name].member.cost) if sources[name].fixed is not None else cost
-        for name, cost in profile.extraction_costs.items()
-        if name not in pool.names
+        for name, cost in profile.extractor_cost.items()
+        if name not in pool.names and name in sources
     }
     if prices:
-        profile = replace(profile, extractor_cost={**profile.extraction_costs, **prices})
+        profile = replace(profile, extractor_cost={**profile.extractor_cost, **prices})
     return fit(
         profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=executor,
         progress=lambda done, total: stages("choosing", done, total),
@@ -227,7 +228,9 @@ def _planned(shop: Shop, planner: Planner, looked: Looked) -> Plan:
     costs = shop.tariff.expected[..., : len(names)]
     looked.there = np.ones(len(shop.ids), np.bool_)
 
-    def features(name: str) -> FloatArray:
+    def features(name: str) -> Any:
+        if planner.profile.text is not None and name == planner.profile.text.name:
+            return shop.buyer.queries  # the planner makes features of texts
         table = look(shop, looked, name)
         known = planner.profile.feature_sets[name]
         if looked.there.any() and table.shape[1] != known.shape[1]:
@@ -249,7 +252,7 @@ def _kept_plan(shop: Shop, looked: Looked) -> Plan | None:
         return None
     plan: Plan = from_bytes(content, "the journal's plan")
     looked.there = np.ones(len(plan), np.bool_)
-    extractor = plan.made_from["extractor"]
+    extractor = paid_extractor(plan)
     if extractor is not None:
         look(shop, looked, extractor)
     return plan

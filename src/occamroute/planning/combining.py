@@ -47,7 +47,7 @@ class Combination:
 def can_combine(profile: Profile, extractor: str | None) -> bool:
     """Whether there are labels, the extractor's probabilities, and those of another classifier."""
     kept = profile.probabilities or {}
-    return extractor in kept and len(kept) > 1 and _truth(profile) is not None
+    return profile.paid_extractor(extractor) in kept and len(kept) > 1 and _truth(profile) is not None
 
 
 def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows: IntArray | None = None) -> FloatArray:
@@ -55,6 +55,7 @@ def combined_success(profile: Profile, extractor: str, weights: FloatArray, rows
 
     ``rows`` are those to look at, by default all.
     """
+    extractor = profile.paid_extractor(extractor) or extractor
     chosen: Any = slice(None) if rows is None else rows
     made = np.array(profile.success[chosen])
     kept, truth = profile.probabilities or {}, _truth(profile)
@@ -73,6 +74,7 @@ def tuned_combination(profile: Profile, extractor: str, folds: Sequence[IntArray
 
     ``folds`` are the rows of each fold, all rows together.
     """
+    extractor = profile.paid_extractor(extractor) or extractor
     if not can_combine(profile, extractor):
         return None
     hits = _hits(profile, extractor, _truth(profile))  # (shares, n, M)

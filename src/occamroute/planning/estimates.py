@@ -256,6 +256,8 @@ def chosen_extractor(profile: Profile, extractor: str | None, features: Any) -> 
         extractor = next(iter(features))
     if extractor is None:
         extractor = next(iter(sets)) if len(sets) == 1 else profile.extractor
+    if extractor is None and not sets:
+        raise InvalidInputError("the profile has no features: give none, and mixtures are planned.")
     if extractor is None:
         raise InvalidInputError(f"the profile has several feature sets: name one of {', '.join(sets)} as extractor.")
     if extractor not in sets:
@@ -274,10 +276,10 @@ def charged(profile: Profile, extractor: str | None, costs: Any, queries: int) -
     own = profile.mean_costs if costs is None else cost_array(costs, options=len(profile.names), rows=queries)
     if extractor is None:
         return own, 0
-    amount = profile.extraction_costs[extractor]
-    if extractor not in profile.names:
+    amount, paid = profile.extraction_costs[extractor], profile.paid_extractor(extractor)
+    if paid not in profile.names:
         return own, amount
-    column = profile.names.index(extractor)
+    column = profile.names.index(paid)
     if costs is not None and exact(amount) == exact(float(profile.mean_costs[column])):
         # Extraction is a call of that classifier: it costs what the call costs for these queries.
         amount = float(exact_means(own[..., [column]])[0])

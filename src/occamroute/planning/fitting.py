@@ -28,9 +28,10 @@ from occamroute.planning.held_out import Folds
 from occamroute.planning.members import Members, Stack
 from occamroute.planning.plans import Plan
 from occamroute.planning.stored_plans import StoredPlan
-from occamroute.profiles import Profile
+from occamroute.profiles import Profile, beside
+from occamroute.text_features import are_texts
 
-__all__ = ["Planner", "Progress", "fit", "plan"]
+__all__ = ["Planner", "Progress", "fit", "plan", "text_name"]
 
 Progress = Callable[[int, int], None]
 Source = str | os.PathLike[str] | Mapping[str, str] | Mapping[str, os.PathLike[str]]
@@ -89,17 +90,20 @@ class Planner:
         """The plan for new queries, with an honest expectation of its accuracy.
 
         ``features`` is an array (N, d), a mapping from extractor to such arrays, or a callable that gives the
-        array for an extractor's name and is only called for the one that was chosen. ``executor`` is where blocks of
-        queries are worked on: "local", "ray", or an executor; the plan is the same. For a folder of Parquet files,
-        which may be larger than memory, the plan is written to the folder ``out`` as it is decided.
+        array for an extractor's name and is only called for the one that was chosen. Where the profile has text
+        features, the N texts stand for theirs, alone, in a mapping or from a callable. Without features (None) the
+        plan is a mixture for as many queries as there are ``ids`` or rows of ``costs``, or as the planner is for.
+        ``executor`` is where blocks of queries are worked on: "local", "ray", or an executor; the plan is the same. For
+        a folder of Parquet files, which may be larger than memory, the plan is written to the folder ``out`` as it is
+        decided.
         """
         meant = folder_meant(features)
         if meant is not None:
             with opened(executor) as workers:
                 return self._plan_folder(meant, budget, costs, named_out(out, meant.folder), workers, progress)
-        tables = _offered(self.profile, features)
-        queries = self.n_queries if callable(features) else len(next(iter(tables.values())))
-        sets = _payable(self.profile, tuple(tables), budget, queries, costs)
+        tables, ids = _offered(self.profile, features), None if ids is None else tuple(ids)
+        queries = _number_of(tables, ids, costs, self.n_queries)
+        sets = _payable(self.profile, _sets(self.profile, tables), budget, queries, costs)
         choice = self._choose(money(budget) / queries, sets)
         with opened(executor) as workers:
             estimate = self._estimate(choice, tables, queries, costs, ids, workers)
@@ -159,10 +163,13 @@ class Planner:
 
     def _made_from(self, choice: Choice) -> dict[str, Any]:
         """Where an estimate came from, but for the words for its estimator."""
+        extractor = choice.candidate.extractor
+        paid = self.profile.paid_extractor(extractor)
         return {
             "version": __version__,
             "profile": self.profile.fingerprint,
-            "extractor": choice.candidate.extractor,
+            "extractor": extractor,
+            **({} if paid == extractor else {"paid_extractor": paid}),
             "combined": choice.candidate.combination is not None,
             "seed": self.seed,
             "why": choice.why,
@@ -177,6 +184,9 @@ class Planner:
         """The features to look at; they are extracted only here, if they are not there yet."""
         if extractor is None:
             return np.empty((queries, 0))
+        if extractor in self.profile.joined and not isinstance(tables.get(extractor), np.ndarray):
+            halves = self.profile.joined[extractor], text_name(self.profile)
+            return beside(*(self._table(half, tables, queries) for half in halves))
         table = tables[extractor]
         if callable(table):
             table = _checked(self.profile, extractor, table(extractor))
@@ -248,6 +258,7 @@ def plan(
 def plan(
     profile: Profile, features: Any, *, budget: Amount, costs: Any = None, ids: Any = None, combine: bool = True,
     seed: int | np.random.Generator = 0, executor: str | Executor | None = None, progress: Progress | None = None,
+    n_queries: int | None = None,
 ) -> Plan: ...  # fmt: skip
 
 
@@ -263,12 +274,14 @@ def plan(
     executor: str | Executor | None = None,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
+    n_queries: int | None = None,
 ) -> Plan | StoredPlan:
     """The best plan for new queries within a budget, everything chosen on held-out rows of the profile.
 
     ``features`` (N, d), or a mapping from extractor to such arrays, are of the queries to answer; or a folder of
-    Parquet files, larger than memory (or a mapping to it), whose plan is written to the folder ``out``. The rest is
-    as in ``fit``.
+    Parquet files, larger than memory (or a mapping to it), whose plan is written to the folder ``out``. Where the
+    profile has text features, the texts of the queries stand for theirs. Without features (None) the plan is a
+    mixture for ``n_queries``, or for as many as there are ``ids`` or rows of ``costs``. The rest is as in ``fit``.
     """
     _require_profile(profile)
     money(budget)
@@ -280,15 +293,17 @@ def plan(
         )  # fmt: skip
     if callable(features):
         raise InvalidInputError("features must be an array or a mapping here: use oc.fit for a callable.")
-    tables = _offered(profile, features)
-    queries = len(next(iter(tables.values())))
-    _payable(profile, tuple(tables), budget, queries, costs)
+    tables, ids = _offered(profile, features), None if ids is None else tuple(ids)
+    queries = _number_of(tables, ids, costs, n_queries)
+    if n_queries not in (None, queries):
+        raise InvalidInputError(f"n_queries must be the number of queries, {queries}, or left out, got {n_queries!r}.")
+    _payable(profile, _sets(profile, tables), budget, queries, costs)
     query_ids(ids, queries)
     with opened(executor) as workers:
         planner = fit(
             profile, budgets=(), n_queries=queries, combine=combine, seed=seed, executor=workers, progress=progress
         )
-        return planner.plan(features, budget=budget, costs=costs, ids=ids, executor=workers)
+        return planner.plan(tables or None, budget=budget, costs=costs, ids=ids, executor=workers)
 
 
 def _plan_of_folder(
@@ -322,11 +337,16 @@ def _require_profile(profile: Any) -> None:
 
 
 def _offered(profile: Profile, features: Any) -> dict[str, Any]:
-    """The feature sets that the caller has, each an array or a callable that gives one."""
+    """The feature sets that the caller has, each an array or a callable that gives one; none for no features."""
+    if features is None:
+        return {}
     if callable(features):
-        return dict.fromkeys(profile.feature_sets, features)
+        return dict.fromkeys(profile.stored_sets, features)
     if not isinstance(features, Mapping):
-        features = {chosen_extractor(profile, None, features): features}
+        if are_texts(features):
+            features = {text_name(profile): features}
+        else:
+            features = {chosen_extractor(profile, None, features): features}
     tables = {
         chosen_extractor(profile, name, features): _checked(profile, name, table) for name, table in features.items()
     }
@@ -337,7 +357,39 @@ def _offered(profile: Profile, features: Any) -> dict[str, Any]:
     return tables
 
 
+def _sets(profile: Profile, tables: Mapping[str, Any]) -> tuple[str, ...]:
+    """The feature sets that these tables give, those included that are two of them side by side."""
+    text = None if profile.text is None else profile.text.name
+    joined = (both for both, own in profile.joined.items() if own in tables and text in tables and both not in tables)
+    return (*tables, *joined)
+
+
+def _number_of(tables: Mapping[str, Any], ids: Any, costs: Any, said: int | None) -> int:
+    """How many queries there are: rows of features, or where there are none of ids or costs, or what was said."""
+    for table in tables.values():
+        if not callable(table):
+            return len(table)
+    if tables and said is not None:
+        return said
+    if ids is not None:
+        return len(ids)
+    if np.ndim(costs) == 2:
+        return len(costs)
+    if said is None:
+        raise InvalidInputError("without features the number of queries is not known: give n_queries.")
+    return whole_number(said, "n_queries")
+
+
+def text_name(profile: Profile) -> str:
+    """The name of the profile's text features, which it must have."""
+    if profile.text is None:
+        raise InvalidInputError("features are texts, and the profile has no text features: make it with texts.")
+    return profile.text.name
+
+
 def _checked(profile: Profile, extractor: str, features: Any) -> FloatArray:
+    if profile.text is not None and extractor == profile.text.name and are_texts(features):
+        return profile.text.extract(features)
     table = feature_matrix(features, f"features of {extractor!r}")
     columns = profile.feature_sets[extractor].shape[1]
     if table.shape[1] != columns:

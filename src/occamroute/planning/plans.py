@@ -21,7 +21,7 @@ from occamroute.storage import Parts
 if TYPE_CHECKING:
     from occamroute.planning.stored_plans import StoredPlan
 
-__all__ = ["Plan", "make_plan", "plan_card", "verify"]
+__all__ = ["Plan", "make_plan", "paid_extractor", "plan_card", "verify"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,6 +147,13 @@ class Plan:
             status=str(about["status"]),
             **{name: float(about[name]) for name in NUMBERS},
         )
+
+
+def paid_extractor(plan: Plan | StoredPlan) -> str | None:
+    """Whose call yields what the plan looks at; None where it looks at nothing, or only at texts."""
+    about = plan.made_from
+    extractor: str | None = about.get("paid_extractor", about.get("extractor"))
+    return extractor
 
 
 def plan_card(plan: Plan | StoredPlan) -> str:

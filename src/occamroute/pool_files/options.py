@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["alternatives", "converted", "in_words", "options_of"]
+__all__ = ["alternatives", "converted", "default_cost", "in_words", "options_of"]
 
 # What a constructor gets from the file's frame, not from its options.
 FRAME = {"self", "name", "cost", "classes", "folder"}
@@ -23,6 +23,12 @@ def options_of(made: Any) -> dict[str, tuple[Any, bool]]:
         for name, parameter in parameters.items()
         if name not in FRAME and _allowed(hints.get(name, Any))
     }
+
+
+def default_cost(made: Any) -> Any:
+    """The cost of a kind where a file states none; None if it must."""
+    parameter = inspect.signature(made).parameters.get("cost")
+    return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from occamroute.adapters import Family, adapter, kinds
 from occamroute.errors import InvalidInputError, OccamError
 from occamroute.pool import Cost, Measured, PerToken, Pool
 from occamroute.pool_files.lines import line_of
-from occamroute.pool_files.options import converted, in_words, options_of
+from occamroute.pool_files.options import converted, default_cost, in_words, options_of
 
 __all__ = ["SECTIONS", "read_pool"]
 
@@ -105,7 +105,7 @@ def _member(
         raise _ComplaintError((*place, "kind"), str(error)) from error
     except Exception as error:  # another package's kind, which may break in any way
         raise _ComplaintError((*place, "kind"), f"kind {kind!r} cannot be loaded: {_in_words(error)}.") from error
-    cost = _cost(place, options.pop("cost", None), name)
+    cost = _cost(place, options.pop("cost", default_cost(made)), name)
     if isinstance(cost, PerToken) and not (hasattr(made, "answer") or hasattr(made, "aanswer")):
         raise _ComplaintError(
             (*place, "cost"),

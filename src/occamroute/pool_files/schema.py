@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from occamroute.adapters import Family, adapter, kinds
-from occamroute.pool_files.options import alternatives, options_of
+from occamroute.pool_files.options import alternatives, default_cost, options_of
 from occamroute.pool_files.reading import SECTIONS
 
 __all__ = ["pool_schema"]
@@ -67,7 +67,8 @@ def _kind_schema(family: Family, kind: str) -> dict[str, Any]:
     }
     options = options_of(made)
     properties |= {name: _type_schema(hint) for name, (hint, _) in options.items()}
-    required = ["kind", "cost", *(name for name, (_, needed) in options.items() if needed)]
+    stated = [] if default_cost(made) is not None else ["cost"]
+    required = ["kind", *stated, *(name for name, (_, needed) in options.items() if needed)]
     about = (inspect.getdoc(made) or "").partition("\n")[0]
     return {"description": about, **_table(properties, required)}
 

@@ -21,9 +21,10 @@ from occamroute.calls.sources import Source, sources_of
 from occamroute.calls.terms import checked_queries, column_numbers, content_hash, price_list, query_ids_of
 from occamroute.errors import InvalidInputError, UnavailableError, UnknownNameError
 from occamroute.executors import Executor, opened
-from occamroute.pool import Pool
+from occamroute.pool import Pool, selected
 from occamroute.profiles import Profile, success
 from occamroute.profiling.blocks import answered_in_blocks, refuse_blocks, worst_cases
+from occamroute.text_features import TextFeatures, of_texts
 
 __all__ = ["profile"]
 
@@ -48,6 +49,7 @@ def profile(
     ledger: Any = None,
     executor: str | Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
+    text: bool = False,
 ) -> Profile:
     """What each classifier of the pool does on labelled queries, and what that costs.
 
@@ -57,6 +59,8 @@ def profile(
     listed in ``made_from``. ``budget`` caps what the calls may cost. With a ``journal`` (a path) everything is written
     as it comes, and a call with the same arguments goes on where an earlier one was interrupted. ``executor`` is where
     blocks of queries are answered: "local", "ray", or an executor; a worker measures the seconds of its own calls.
+    ``text`` adds the free feature set "text" of queries that are texts (``oc.TextFeatures``, fitted on them), which a
+    pool that has text features among its extractors gets in any case.
     """
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"a pool is needed to profile, got {type(pool).__name__}.")
@@ -66,9 +70,11 @@ def profile(
     groups = None if groups is None else np.asarray(groups)
     if groups is not None and groups.shape != (len(queries),):
         raise InvalidInputError(f"groups must be of shape ({len(queries)},), got {groups.shape}.")
-    wished = _wished(pool, extractor)
+    texts = _text_features(pool, queries, text=text)
+    wished = _wished(pool, extractor, texts)
     sources = sources_of(pool)
-    wanted = [*pool.names, *(name for name in wished or _names(pool.extractors) if name not in pool.names)]
+    extractors = [name for name in (_names(pool.extractors) if wished is None else wished) if name in sources]
+    wanted = [*pool.names, *(name for name in extractors if name not in pool.names)]
     cap = None if budget is None else money(budget)
     total, done = len(queries) * len(wanted), 0
 
@@ -89,7 +95,7 @@ def profile(
             written = Journal(journal, about | {"price list": price_list(pool)})
             answers, bought = _answered(sources, queries, wanted, written, cap=cap, ledger=ledger, tick=tick)
     _require_answers(bought, answers, cap)
-    return _made(pool, sources, answers, bought, wished, truth, names, groups)
+    return _made(pool, sources, answers, bought, wished, truth, names, groups, queries, texts)
 
 
 def _answered(
@@ -118,19 +124,32 @@ def _answered(
         buyer.close()
 
 
+def _text_features(pool: Pool, queries: Any, *, text: bool) -> TextFeatures | None:
+    """The pool's text features, or new ones fitted on the queries; None where neither was asked for."""
+    members = [one for one in pool.extractors if of_texts(one)]
+    if len(members) > 1:
+        raise InvalidInputError(f"a profile has one set of text features, the pool has {len(members)}.")
+    if not members:
+        return TextFeatures.fit(queries) if text else None
+    (member,) = members
+    return member if isinstance(member, TextFeatures) else TextFeatures.fit(queries, name=member.name)
+
+
 def _names(members: Iterable[Any]) -> list[str]:
     return [one.name for one in members]
 
 
-def _wished(pool: Pool, extractor: str | Iterable[str] | None) -> list[str] | None:
+def _wished(pool: Pool, extractor: str | Iterable[str] | None, text: TextFeatures | None) -> list[str] | None:
+    """The extractors that are asked for, which may be none but text features; None where nothing was said."""
     if extractor is None:
         return None
     wished = [extractor] if isinstance(extractor, str) else list(extractor)
-    known = [*pool.names, *_names(pool.extractors)]
+    free = [] if text is None else [text.name]
+    known = list(dict.fromkeys([*pool.names, *_names(pool.extractors), *free]))
     for name in wished:
         if name not in known:
             raise UnknownNameError("extractor", name, known)
-    return wished or None
+    return [name for name in wished if name not in free] if wished else None
 
 
 def _require_answers(bought: Bought, answers: dict[str, SourceAnswers], budget: Fraction | None) -> None:
@@ -147,11 +166,11 @@ def _require_answers(bought: Bought, answers: dict[str, SourceAnswers], budget: 
 
 def _made(
     pool: Pool, sources: dict[str, Source], answers: dict[str, SourceAnswers], bought: Bought, wished: list[str] | None,
-    truth: IntArray, ids: tuple[str, ...], groups: Any,
+    truth: IntArray, ids: tuple[str, ...], groups: Any, queries: Any, text: TextFeatures | None,
 ) -> Profile:  # fmt: skip
     costs = {name: _cost(sources[name], of_source) for name, of_source in answers.items()}
-    kept = wished or _default_extractors(pool, answers, costs)
-    usable = np.logical_and.reduce([answers[name].there for name in kept])
+    kept = _default_extractors(pool, answers, costs) if wished is None else wished
+    usable = np.logical_and.reduce([np.ones(len(ids), np.bool_), *(answers[name].there for name in kept)])
     if not usable.any():
         raise InvalidInputError(f"no query has the features of all of {', '.join(kept)}.")
     rows = np.flatnonzero(usable)
@@ -159,20 +178,22 @@ def _made(
     features = {name: answers[name].extracted[rows].astype(np.float32) for name in kept}
     by_query = any(np.ndim(costs[name]) for name in pool.names)
     table = [np.broadcast_to(costs[name], len(ids))[rows] for name in pool.names]
-    several = len(kept) > 1 or kept[0] not in pool.names
+    several = len(kept) != 1 or kept[0] not in pool.names
     return Profile(
         names=pool.names,
         costs=np.column_stack(table) if by_query else [float(costs[name]) for name in pool.names],
-        features=features if several else features[kept[0]],
+        features=(features if several else features[kept[0]]) if kept else None,
         success=np.column_stack([
             success(probabilities[name], truth[rows]) * answers[name].there[rows] for name in pool.names
         ]),
-        extractor=kept[0],
+        extractor=kept[0] if kept else None,
         extractor_cost={name: float(np.mean(costs[name])) for name in kept if name not in pool.names} or None,
         ids=[ids[row] for row in rows],
         labels=truth[rows],
         classes=pool.classes,
         groups=None if groups is None else groups[rows],
+        text=text,
+        texts=None if text is None else selected(queries, rows),
         probabilities={name: table.astype(np.float32) for name, table in probabilities.items()},
         made_from={
             "version": __version__,

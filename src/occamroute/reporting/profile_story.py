@@ -72,7 +72,7 @@ def _cheapest(profile: Profile, best: int, cheap: int, interval: tuple[float, fl
 def _about(profile: Profile) -> dict[str, Any]:
     sets = ", ".join(
         f"{name} ({table.shape[1]} columns, {amount(float(profile.extraction_costs[name]))} a query)"
-        for name, table in profile.feature_sets.items()
+        for name, table in profile.stored_sets.items()
     )
     said = {
         str(name): str(value)

@@ -33,14 +33,17 @@ from occamroute.routing.drift import Alarm
 from occamroute.routing.repeats import Claims, Repeats
 from occamroute.routing.router import Router
 from occamroute.routing.stored_decisions import StoredDecision, as_text, from_text
+from occamroute.text_features import checked_texts
 
-__all__ = ["Answered", "Answerer", "Call"]
+__all__ = ["LONG_TEXT", "Answered", "Answerer", "Call"]
 
 # Seconds by which a hold outlives the request that it was made for, and that closing waits for calls under way.
 LEASE, CLOSING = 60.0, 30.0
 # Seconds that a decision may always take: what was paid for before it must not be lost for want of a moment.
 DECIDING = 1.0
 CLOSE = 1e-9
+# Characters of a text whose features are made on the event loop: about a millisecond's.
+LONG_TEXT = 4_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,12 +237,16 @@ class Answerer:
 
     async def _seen(self, request: Request, given: Any) -> _Seen:
         """The features of a query, as they were given, or extracted and paid for."""
-        extractor, snapshot = self._router.extractor, self._router.snapshot
+        snapshot, query = self._router.snapshot, request.queries[0]
+        if snapshot.looks_at_text:
+            checked_texts([query])  # what is no text is refused before anything is paid
+        extractor = snapshot.paid_extractor
         if extractor is None:
-            return _Seen(self._router.checked(None))
+            return _Seen(await self._row(given, query))
         if given is not None:
-            row = self._router.checked(given)
-            return _Seen(row, extractor, self._as_answer(row[0]) if extractor in self._pool.names else None)
+            row = await self._row(given, query)
+            own = row[0, : snapshot.given_width]
+            return _Seen(row, extractor, self._as_answer(own) if extractor in self._pool.names else None)
         if extractor not in self._engine.sources:
             return _Seen(self._router.checked(None), extractor)  # which says that they are missing
         # Features without money for an answer are no use; only the ledger counts to the last digit.
@@ -251,11 +258,17 @@ class Answerer:
         if ended is None or found is None:
             return _Seen(None, extractor)
         try:
-            row = self._router.checked(found.astype(np.float32))
+            row = await self._row(found.astype(np.float32), query)
         except InvalidInputError as error:
             request.note(extractor, error)
             return _Seen(None, extractor, ended.probabilities)
         return _Seen(row, extractor, ended.probabilities)
+
+    async def _row(self, features: Any, query: Any) -> FloatArray:
+        """The features of a query to decide by; its text is looked at on another thread if that takes a while."""
+        if self._router.snapshot.looks_at_text and isinstance(query, str) and len(query) > LONG_TEXT:
+            return await asyncio.to_thread(self._router.checked, features, query)
+        return self._router.checked(features, query)
 
     def _as_answer(self, features: FloatArray) -> FloatArray | None:
         """Features that are probabilities of the pool's classes are their classifier's own answer."""

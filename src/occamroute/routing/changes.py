@@ -42,12 +42,12 @@ class AddRows(Change):
         new = set(more.ids)
         # Perhaps none: all rows may be labelled anew.
         kept = np.flatnonzero([one not in new for one in profile.ids])
-        sets = {name: _joined(table[kept], more.feature_sets[name]) for name, table in profile.feature_sets.items()}
+        sets = {name: _joined(table[kept], more.stored_sets[name]) for name, table in profile.stored_sets.items()}
         tables = profile.probabilities if more.probabilities is not None else None
         return replace(
             profile,
             costs=self._costs(profile, kept, more),
-            features=sets if isinstance(profile.features, Mapping) else next(iter(sets.values())),
+            features=profile.as_given(sets),
             success=np.concatenate([profile.success[kept], more.success]),
             ids=(*(profile.ids[row] for row in kept), *more.ids),
             labels=None if profile.labels is None else np.concatenate([profile.labels[kept], more.labels]),
@@ -59,15 +59,18 @@ class AddRows(Change):
 
     def parts(self) -> Parts:
         """The rows as a profile's parts."""
-        return self.more.parts()
+        return replace(self.more, text=None).parts()
 
     def _alike(self, profile: Profile) -> Profile:
         """The new rows with the profile's classifiers in its order."""
         for name in profile.names:
             if name not in self.more.names:
                 raise UnknownNameError("classifier", name, self.more.names)
-        for name, table in profile.feature_sets.items():
-            found = self.more.feature_sets.get(name)
+        mine, theirs = profile.text, self.more.text
+        if mine is not None and theirs is not None and mine.fingerprint != theirs.fingerprint:
+            raise InvalidInputError("new rows must have the profile's text features: make them with text=profile.text.")
+        for name, table in profile.stored_sets.items():
+            found = self.more.stored_sets.get(name)
             if found is None or found.shape[1] != table.shape[1]:
                 raise InvalidInputError(f"new rows must have the {table.shape[1]} features of {name!r}.")
         if profile.classes is not None and self.more.classes not in (None, profile.classes):

@@ -172,6 +172,8 @@ class Router:
     ) -> Decision:
         """The classifier for one query with these features (d,); its cost is held until it is settled or released.
 
+        Where texts are looked at, ``features`` are the query's text, or where an extractor's features are looked at
+        beside it, a mapping with both by their names.
         With ``hold=False`` it is only advice: no money is held, and it counts as no arrival.
         ``BudgetExceededError`` where not even the cheapest answer fits.
         """
@@ -180,20 +182,22 @@ class Router:
         decision: Decision = self._batcher.ask(Asked(self.checked(features), client))
         return self.held(decision, lease_seconds=lease_seconds) if hold else decision
 
-    def checked(self, features: Any) -> FloatArray:
-        """The features of one query as a row (1, d)."""
+    def checked(self, features: Any, query: Any = None) -> FloatArray:
+        """The features of one query as a row (1, d); where texts are looked at, those of the ``query`` are added."""
         snapshot = self._snapshot
         if snapshot.width == 0:
             return np.zeros((1, 0))
-        if features is None:
+        if snapshot.looks_at_text and isinstance(features, str):
+            features, query = None, features
+        if snapshot.looks_at_text and isinstance(features, Mapping):
+            query = features.get(str(snapshot.profile.text and snapshot.profile.text.name))
+            features = features.get(str(snapshot.paid_extractor))
+        row = None if features is None else _one_row(features)
+        if snapshot.looks_at_text and query is not None:
+            row = snapshot.with_text(row, query)
+        if row is None:
             raise InvalidInputError(f"features of {snapshot.guide.extractor!r} are needed to decide.")
-        try:
-            row = np.asarray(features)
-        except ValueError:  # rows of different lengths
-            raise InvalidInputError("features must be the numbers of one query, got ragged rows.") from None
-        if row.ndim == 2 and len(row) != 1:
-            raise InvalidInputError(f"features must be those of one query, got {len(row)} rows.")
-        return snapshot.checked(row.reshape(1, -1) if row.ndim == 1 else row)
+        return snapshot.checked(row)
 
     @property
     def alive(self) -> bool:
@@ -407,6 +411,17 @@ class Router:
                 made = [error] * len(some)
             results |= dict(zip(some, made, strict=True))
         return [results[number] for number in range(len(batch))]
+
+
+def _one_row(features: Any) -> FloatArray:
+    """The features of one query as a row."""
+    try:
+        row = np.asarray(features)
+    except ValueError:  # rows of different lengths
+        raise InvalidInputError("features must be the numbers of one query, got ragged rows.") from None
+    if row.ndim == 2 and len(row) != 1:
+        raise InvalidInputError(f"features must be those of one query, got {len(row)} rows.")
+    return row.reshape(1, -1) if row.ndim == 1 else row
 
 
 def _pending(state: str | os.PathLike[str] | None, ledger: Ledger) -> PendingSettlements | None:

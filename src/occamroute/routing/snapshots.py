@@ -19,7 +19,7 @@ from occamroute.neighbors import PoolIndex
 from occamroute.planning.combining import combined_success
 from occamroute.planning.estimates import charged
 from occamroute.planning.held_out import Folds
-from occamroute.profiles import Profile
+from occamroute.profiles import Profile, beside
 from occamroute.routing.guides import Guide
 from occamroute.routing.novelty import Novelty, left_out_distances, one_of_each
 from occamroute.routing.prices import Prices
@@ -149,6 +149,42 @@ class Snapshot:
     def width(self) -> int:
         """How many numbers the features of a query are; 0 where none are looked at."""
         return 0 if self.guide.extractor is None else int(self.profile.feature_sets[self.guide.extractor].shape[1])
+
+    @cached_property
+    def paid_extractor(self) -> str | None:
+        """Whose call the features need; None where none are looked at, or only those of texts."""
+        return self.profile.paid_extractor(self.guide.extractor)
+
+    @property
+    def looks_at_text(self) -> bool:
+        """Whether the text of a query is looked at, alone or beside an extractor's features."""
+        return self.paid_extractor != self.guide.extractor
+
+    @property
+    def given_width(self) -> int:
+        """How many numbers come with a query whose features were paid for elsewhere, its text aside."""
+        return self.width if self.paid_extractor is None else int(self._own_set.shape[1])
+
+    @property
+    def _own_set(self) -> FloatArray:
+        return self.profile.stored_sets[str(self.paid_extractor)]
+
+    def with_text(self, own: FloatArray | None, query: Any) -> FloatArray | None:
+        """Features (1, d) of a query from its text, and ``own`` (1, k), those of the extractor that is paid."""
+        text = self.profile.text
+        if text is None or (own is not None and own.shape[1:] == (self.width,)):
+            return own
+        row = text.extract([query])
+        if self.paid_extractor is None:
+            return row if own is None else own
+        if own is None:
+            raise InvalidInputError(f"features of {self.paid_extractor!r} are needed to decide.")
+        table = feature_matrix(own)
+        if table.shape[1] != self.given_width:
+            raise InvalidInputError(
+                f"features must be the {self.given_width} numbers of {self.paid_extractor!r}, got {table.shape[1]}."
+            )
+        return beside(table, row)
 
     @property
     def effective_rows(self) -> float:

@@ -52,10 +52,11 @@ async def classified(
 
 def _given(service: Service, features: Any) -> Any:
     """Features (d,) that came with a query; None where the pool extracts them, without which they must come."""
-    extractor = service.router.extractor
+    snapshot = service.router.snapshot
+    extractor = snapshot.paid_extractor
     if features is None and (extractor is None or extractor in service.extracts):
         return None
-    return service.router.checked(features)[0]
+    return features if snapshot.looks_at_text and features is not None else service.router.checked(features)[0]
 
 
 def headers_of(answered: Answered) -> dict[str, str]:

@@ -108,6 +108,7 @@ class RouteRequest(Strict):
     """A query to decide about."""
 
     features: Features | None = Field(None, description="The features of the query; left out where none are looked at.")
+    query: str | None = Field(None, description="The text of the query, where its text features are looked at.")
     hold: bool = Field(False, description="Hold the cost in the ledger until it is settled or the lease ends.")
     lease_seconds: float = Field(120.0, gt=0, le=86_400, allow_inf_nan=False)
 

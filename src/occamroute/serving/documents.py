@@ -93,11 +93,13 @@ def _say_headers(operation: dict[str, Any]) -> None:
 
 def _say_features(schemas: dict[str, Any], service: Service) -> None:
     """How many numbers features are, and where none are looked at."""
-    width, most = service.router.snapshot.width, service.limits.rows
+    snapshot, most = service.router.snapshot, service.limits.rows
+    width = snapshot.width
     plan = schemas["PlanRequest"]
     if width == 0:
         for name in ("RouteRequest", "ClassifyRequest", "PlanRequest"):
             schemas[name]["properties"].pop("features")
+        schemas["RouteRequest"]["properties"].pop("query")
         plan["properties"]["queries"] = {"type": "integer", "minimum": 1, "maximum": most}
         plan["required"].append("queries")
         return
@@ -105,9 +107,16 @@ def _say_features(schemas: dict[str, Any], service: Service) -> None:
     plan["properties"].pop("queries")
     plan["properties"]["features"] = {"type": "array", "items": row, "minItems": 1, "maxItems": most} | PACKED
     schemas["RouteRequest"]["properties"]["features"] = row | PACKED
-    schemas["ClassifyRequest"]["properties"]["features"] = {"anyOf": [row, {"type": "null"}]} | PACKED
-    for name in ("RouteRequest", "PlanRequest"):
-        schemas[name].setdefault("required", []).append("features")
+    given = row | dict.fromkeys(("minItems", "maxItems"), snapshot.given_width)
+    schemas["ClassifyRequest"]["properties"]["features"] = {"anyOf": [given, {"type": "null"}]} | PACKED
+    schemas["PlanRequest"].setdefault("required", []).append("features")
+    if not snapshot.looks_at_text:
+        schemas["RouteRequest"]["properties"].pop("query")
+        schemas["RouteRequest"].setdefault("required", []).append("features")
+        return
+    schemas["RouteRequest"]["properties"]["features"] = schemas["ClassifyRequest"]["properties"]["features"]
+    if snapshot.paid_extractor is not None:
+        schemas["RouteRequest"].setdefault("required", []).extend(("features", "query"))
 
 
 def _say_rows(schemas: dict[str, Any], service: Service) -> None:
@@ -118,9 +127,9 @@ def _say_rows(schemas: dict[str, Any], service: Service) -> None:
     row["success"] = _record(dict.fromkeys(profile.names, share))
     tables = {
         name: {"type": "array", "items": NUMBER, "minItems": table.shape[1], "maxItems": table.shape[1]}
-        for name, table in profile.feature_sets.items()
+        for name, table in profile.stored_sets.items()
     }
-    row["features"] = _record(tables) if len(tables) > 1 else next(iter(tables.values()))
+    row["features"] = next(iter(tables.values())) if len(tables) == 1 else _record(tables)
     for what, known in (("label", profile.labels), ("group", profile.groups)):
         if known is None:
             row[what] = {"type": "null"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +14,17 @@ __all__ = ["as_profile"]
 
 def as_profile(known: Profile, rows: list[Row]) -> Profile:
     """Rows as a profile with the classifiers, prices and feature sets of the one that is known."""
-    sets = {name: [_features(row, name, known) for row in rows] for name in known.feature_sets}
+    sets = {name: [_features(row, name, known) for row in rows] for name in known.stored_sets}
     success = [_success(row, known.names) for row in rows]
     labels = _column(known.labels, [row.label for row in rows], "label")
     groups = _column(known.groups, [row.group for row in rows], "group")
     made = Profile(
         names=known.names,
         costs=known.mean_costs,
-        features=sets if isinstance(known.features, Mapping) else next(iter(sets.values())),
+        features=known.as_given(sets),
         success=success,
         extractor=known.extractor,
-        extractor_cost=known.extraction_costs,
+        extractor_cost=known.extractor_cost,
         labels=labels,
         classes=known.classes,
         groups=groups,
@@ -35,7 +34,7 @@ def as_profile(known: Profile, rows: list[Row]) -> Profile:
 
 def _features(row: Row, name: str, known: Profile) -> list[float]:
     found = row.features.get(name) if isinstance(row.features, dict) else row.features
-    if isinstance(row.features, list) and len(known.feature_sets) > 1:
+    if isinstance(row.features, list) and len(known.stored_sets) > 1:
         found = None
     width = known.feature_sets[name].shape[1]
     if found is None or len(found) != width:

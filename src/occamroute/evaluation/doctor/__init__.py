@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from occamroute._arrays import seed_number
 from occamroute.errors import InvalidInputError
-from occamroute.evaluation.doctor.examination import Examination
+from occamroute.evaluation.doctor.examination import NO_FEATURES, Examination
 from occamroute.evaluation.doctor.features import FEATURE_CHECKS
 from occamroute.evaluation.doctor.findings import SEVERITIES, Checkup, Finding, Severity
 from occamroute.evaluation.doctor.leaks import LEAK_CHECKS
@@ -30,6 +31,8 @@ def doctor(
     """
     if not isinstance(profile, Profile):
         raise InvalidInputError(f"a profile is needed to examine, got {type(profile).__name__}.")
+    fingerprint = profile.fingerprint
+    profile = replace(profile, text=None)  # each feature set alone: side by side they have nothing new
     examination = Examination(profile, seed_number(seed))
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
@@ -37,9 +40,11 @@ def doctor(
         if progress is not None:
             progress(done, len(CHECKS))
         lacking = next((reason for need in check.needs if (reason := need(examination)) is not None), None)
+        if lacking is None and check.each_set and not profile.feature_sets:
+            lacking = NO_FEATURES
         if lacking is not None:
             skipped[check.code] = lacking
             continue
         findings += [check.run(examination, about) for about in (profile.feature_sets if check.each_set else ("",))]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
-    return Checkup(profile.fingerprint, len(profile), tuple(findings), skipped)
+    return Checkup(fingerprint, len(profile), tuple(findings), skipped)

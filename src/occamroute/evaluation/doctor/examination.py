@@ -19,7 +19,7 @@ from occamroute.planning.combining import tuned_combination
 from occamroute.planning.held_out import Folds, Member
 from occamroute.profiles import Profile
 
-__all__ = ["Check", "Examination", "Near", "has_groups", "has_labels", "has_neighbours", "has_outputs"]
+__all__ = ["NO_FEATURES", "Check", "Examination", "Near", "has_groups", "has_labels", "has_neighbours", "has_outputs"]
 
 # Rows whose neighbours are looked up, and how many of them; rows that estimates are held out for.
 ROWS, NEIGHBOURS, HELD_OUT = 4_000, 10, 5_000
@@ -157,6 +157,9 @@ def has_labels(examination: Examination) -> str | None:
     return "all labels are the same" if int(examination.classes.max()) == 0 else None
 
 
+NO_FEATURES = "the profile has no features"
+
+
 def has_outputs(examination: Examination) -> str | None:
     """Labels that are columns of the probabilities kept."""
     if not examination.profile.probabilities:
@@ -172,6 +175,8 @@ def has_groups(examination: Examination) -> str | None:
 def has_neighbours(examination: Examination) -> str | None:
     """Rows whose nearest others do not all belong to them."""
     sets = examination.profile.feature_sets
+    if not sets:
+        return NO_FEATURES
     if has_groups(examination) is None and all(examination.near(name).rows.size for name in sets):
         return None
     return "all rows near each other belong together"

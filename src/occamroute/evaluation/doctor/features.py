@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from occamroute._arrays import FloatArray, IntArray, generator
 from occamroute.estimation.ordered import are_probabilities
-from occamroute.evaluation.doctor.examination import Check, Examination, has_labels, has_neighbours
+from occamroute.evaluation.doctor.examination import NO_FEATURES, Check, Examination, has_labels, has_neighbours
 from occamroute.evaluation.doctor.findings import Finding, Severity
 from occamroute.evaluation.studies.base import percent
 from occamroute.evaluation.studies.lipschitz import slopes
@@ -185,6 +185,12 @@ def _equal_features(examination: Examination, extractor: str) -> Finding:
     return Finding("equal_features", severity, seen, advice, facts, extractor)
 
 
+def _has_something_known(examination: Examination) -> str | None:
+    """Features or outputs that rows can be compared by."""
+    profile = examination.profile
+    return None if profile.feature_sets or profile.probabilities else NO_FEATURES
+
+
 def _duplicates(examination: Examination, _: str) -> Finding:
     """Rows equal in everything known but outcomes: most likely one query twice."""
     profile = examination.profile
@@ -238,5 +244,5 @@ FEATURE_CHECKS = (
     Check("missing_values", _missing, each_set=True),
     Check("column_scales", _scales, each_set=True),
     Check("equal_features", _equal_features, each_set=True),
-    Check("duplicates", _duplicates),
+    Check("duplicates", _duplicates, (_has_something_known,)),
 )

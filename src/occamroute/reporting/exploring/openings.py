@@ -28,7 +28,7 @@ def explore_profile(
     So nothing is estimated on the rows that it is judged on, and what a plan really reaches there is known.
     """
     pool, asked = profile.split(0.5, seed=seed)
-    name = extractor or profile.extractor or next(iter(profile.feature_sets))
+    name = extractor or profile.extractor or next(iter(profile.feature_sets), None)
     name = chosen_extractor(pool, name, None)
     features = asked.feature_sets[name]
     made = estimate(

@@ -8,8 +8,10 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 
+from occamroute._arrays import FloatArray
 from occamroute.errors import BudgetExceededError, InvalidInputError
 from occamroute.ledger.base import Reply, amount_of, rounded_up
+from occamroute.routing.answering import LONG_TEXT
 from occamroute.routing.decisions import Decision, decision_id
 from occamroute.routing.repeats import Who
 from occamroute.serving.admission import Caller
@@ -56,7 +58,7 @@ async def _decided(
     name: str | None = None,
     reply: Callable[[Decision], Reply] | None = None,
 ) -> Decision:
-    features = service.router.checked(feature_array(wish.features))
+    features = await _row(service, wish)
     decision = await service.decider.decide(features, caller.client, name)
     if wish.hold:
         decision = await service.router.aheld(decision, lease_seconds=wish.lease_seconds, reply=reply)
@@ -64,10 +66,22 @@ async def _decided(
     return decision
 
 
+async def _row(service: Service, wish: RouteRequest) -> FloatArray:
+    """The features (1, d) of a query: those that came with it, those of its text, or both."""
+    if wish.query is None:
+        return service.router.checked(feature_array(wish.features))
+    if not service.router.snapshot.looks_at_text:
+        raise InvalidInputError("query must be left out: texts of queries are not looked at.")
+    if len(wish.query) <= LONG_TEXT:
+        return service.router.checked(feature_array(wish.features), wish.query)
+    return await service.wait(service.router.checked, feature_array(wish.features), wish.query)
+
+
 async def _routed_once(service: Service, caller: Caller, wish: RouteRequest, key: str) -> bytes:
     """One decision and one hold, however often a key comes, and to whichever process."""
-    service.router.checked(feature_array(wish.features))  # what is wrong with the query is said first
-    who, about = (caller.client, key, "route"), hashlib.sha256(wish.model_dump_json().encode()).hexdigest()
+    await _row(service, wish)  # what is wrong with the query is said first
+    said = wish.model_dump_json(exclude={"query"} if wish.query is None else None)
+    who, about = (caller.client, key, "route"), hashlib.sha256(said.encode()).hexdigest()
     try:
         future, mine = service.routed.join(who, about)
         if mine:
