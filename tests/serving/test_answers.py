@@ -184,7 +184,8 @@ def test_openai_clients_are_refused_in_their_words(open_service: httpx.Client) -
 def test_own_adapters_are_clients(open_service: httpx.Client) -> None:
     """A service is a classifier of another pool, by either protocol."""
     address = str(open_service.base_url).rstrip("/")
-    texts = [world.text(number) for number in range(4400, 4406)]
+    # Easy ones, on which all agree: the budget decides which classifier answers, and may do so otherwise the next time.
+    texts = [one for one in map(world.text, range(4400, 4440)) if world.difficulty(one) < 0.5][:6]
     wanted = [open_service.post("/v1/classify", json={"query": one}).json()["label"] for one in texts]
     chat = ChatClassifier("chat", 0.1, classes=world.CLASSES, base_url=f"{address}/v1", model="occam-auto")
     kserve = KServeClassifier("kserve", 0.1, classes=world.CLASSES, base_url=address, model="occam-auto")
