@@ -227,7 +227,7 @@ def test_an_error_with_words_that_cannot_be_encoded_is_written_down(tmp_path: Pa
         def answer(self, queries: Any, timeout: float | None = None) -> Any:
             if self.calls == 2:
                 self.calls += 1
-                raise OSError("cannot read caf\udce9.txt")
+                raise OSError("cannot read plan\udce9.txt")
             return super().answer(queries, timeout)
 
     queries, journal = queries_of(80), tmp_path / "run.journal"
@@ -236,7 +236,7 @@ def test_an_error_with_words_that_cannot_be_encoded_is_written_down(tmp_path: Pa
     assert not run.failures
     with closing(sqlite3.connect(journal)) as connection:
         assert connection.execute("SELECT error FROM outcomes WHERE error IS NOT NULL").fetchall() == [
-            (r"OSError: cannot read caf\udce9.txt.",)
+            (r"OSError: cannot read plan\udce9.txt.",)
         ]
 
 

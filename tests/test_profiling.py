@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,12 @@ def test_a_profile_goes_on(tmp_path: Path) -> None:
         if done > 20:
             raise Death
 
-    picky = Picky()
+    class Unhurried(Picky):
+        def predict_proba(self, queries: Any) -> Any:
+            time.sleep(0.1)  # or all is answered before a busy machine hears of the first answers
+            return super().predict_proba(queries)
+
+    picky = Unhurried()
     with pytest.raises(Death):
         oc.profile(pool_of(picky), QUERIES, LABELS, journal=tmp_path / "j", progress=progress)
     before = len(picky.asked)
