@@ -67,11 +67,13 @@ class Endpoint:
     base_url: str
     key_env: str | None = None
     limit: int = 1_000_000
+    _direct: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         require("httpx", extra="http", what=f"classifier {self.name!r}")
         _check_url(self.base_url, self.name)
         object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
+        object.__setattr__(self, "_direct", _is_this_machine(urlsplit(self.base_url).hostname or ""))
         self._key()
 
     def _key(self) -> str | None:
@@ -116,7 +118,7 @@ class Endpoint:
             url=self.base_url + path,
             headers=headers,
             content=None if payload is None else json.dumps(payload).encode(),
-            direct=_is_this_machine(urlsplit(self.base_url).hostname or ""),
+            direct=self._direct,
             limit=self.limit,
         )
         return await self._reply(request, seconds)

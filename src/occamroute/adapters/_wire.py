@@ -128,10 +128,14 @@ class Request:
         clients = _clients.setdefault(asyncio.get_running_loop(), _Clients())
         client = clients.take(direct=self.direct)
         try:
-            async with client.stream(
+            request = client.build_request(
                 self.method, self.url, content=self.content, headers=headers, extensions={"trace": self._trace}
-            ) as got:
+            )
+            got = await client.send(request, stream=True)
+            try:
                 return got.status_code, dict(got.headers), await self._body(got)
+            finally:
+                await got.aclose()
         finally:
             await clients.give_back(client, direct=self.direct)
 

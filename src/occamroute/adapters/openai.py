@@ -74,6 +74,9 @@ class ChatClassifier(RemoteClassifier):
         self._instructions = _chat.sendable(_chat.prompt(self.classes) if instructions is None else instructions)
         self._wishes = _chat.wishes(self.classes, logprobs=logprobs, structured=structured)
         self._extra = _chat.further(extra or {}, name)
+        # A schema, or tools among the extra fields, become a part of the prompt.
+        added = json.dumps([self._wishes.get("response_format"), self._extra])
+        self._fixed = len((added + self._instructions).encode()) + overhead_tokens
         self._given_up: frozenset[str] = frozenset()
         self.idempotent = idempotent
 
@@ -91,10 +94,7 @@ class ChatClassifier(RemoteClassifier):
     def _most(self, queries: Sequence[str]) -> list[Fraction]:
         if not isinstance(self.cost, PerToken):
             return [exact(self.cost)] * len(queries)
-        # A schema, or tools among the extra fields, become a part of the prompt.
-        added = json.dumps([self._wishes.get("response_format"), self._extra])
-        fixed = len((added + self._instructions).encode()) + self.overhead_tokens
-        return [self.cost.of(fixed + len(_text(query).encode()), self.max_tokens) for query in queries]
+        return [self.cost.of(self._fixed + len(_text(query).encode()), self.max_tokens) for query in queries]
 
     async def _attempt(self, queries: Sequence[str], seconds: float, key: str) -> Answers:
         query = _text(queries[0])

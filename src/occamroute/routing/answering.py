@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
 
@@ -410,7 +410,7 @@ def _as_text(answered: Answered) -> str:
 
 
 def _bill(calls: Sequence[Call]) -> dict[str, Any]:
-    return {"cost": f"{summed(calls):f}", "calls": [{**asdict(call), "cost": f"{call.cost:f}"} for call in calls]}
+    return {"cost": f"{summed(calls):f}", "calls": [{**vars(call), "cost": f"{call.cost:f}"} for call in calls]}
 
 
 def _check(router: Any, pool: Any, workers: Any, attempts: Any, deadline: Any) -> None:
