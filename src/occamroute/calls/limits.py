@@ -14,7 +14,7 @@ __all__ = ["ConcurrencyLimit", "Slot"]
 # The share of the latest call in what a call is expected to last.
 LATEST = 0.2
 # Waits may turn out longer than expected. With this margin nearly all refusals are made on arrival, not after a wait.
-CAUTION = 1.2
+CAUTION = 1.35
 
 
 @dataclass(eq=False)
