@@ -74,12 +74,12 @@ RESULTS: Mapping[str, Result] = {
     ),
     "reliability/replicas": _pair(
         "reliability/replicas",
-        (*ROUTING, "serving"),
+        (*ROUTING, "calls", "serving"),
         "python benchmarks/reliability/replicas.py --out benchmarks/reliability",
     ),
     "reliability/upstream": _pair(
         "reliability/upstream",
-        (*ROUTING, "adapters/_http.py", "adapters/_wire.py", "adapters/openai.py", "serving"),
+        (*ROUTING, "adapters/_http.py", "adapters/_wire.py", "adapters/openai.py", "calls", "serving"),
         "python benchmarks/reliability/upstream.py --out benchmarks/reliability",
     ),
     "results/drift": Result(
