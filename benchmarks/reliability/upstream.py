@@ -355,7 +355,7 @@ def table(results: Found) -> str:
     lines = [
         "# The service and its upstream", "",
         "Made by `python benchmarks/reliability/upstream.py`, which says what each trial is and checks the answers.",
-        "`bare` is a FastAPI application that makes the same calls with httpx; `before` an earlier commit of the "
+        "`bare` is a FastAPI application that makes the same calls with `httpx`; `before` an earlier commit of the "
         "service, measured in the same run.", "",
         "| Trial | Clients | Server | Answers a second | Of bare | p50, ms | p99, ms |",
         "| --- | --- | --- | --- | --- | --- | --- |",
