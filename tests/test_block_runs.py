@@ -23,7 +23,7 @@ from occamroute.calls.terms import content_hash, price_list
 from occamroute.cli._app import app
 from occamroute.cli.open import _subject as looked_at
 from occamroute.execution import block_classifying, block_runs
-from occamroute.execution.blocks import Block, Errand, buy_block, extract_block, journal_of
+from occamroute.execution.blocks import BlockToBuy, Errand, buy_block, extract_block, journal_of
 from occamroute.execution.leftovers import Leftovers
 from occamroute.execution.questions import questions_of
 from occamroute.executors.local import LocalExecutor
@@ -336,7 +336,7 @@ def test_two_workers_on_one_block(plan: oc.Plan, tmp_path: Path) -> None:
     models = usual(large=stop)
     errand = errand_of(plan, pool_of(models), tmp_path / "answers")
     receipts: list[Any] = []
-    both = [threading.Thread(target=lambda: receipts.append(buy_block(errand, Block(0)))) for _ in range(2)]
+    both = [threading.Thread(target=lambda: receipts.append(buy_block(errand, BlockToBuy(0)))) for _ in range(2)]
     both[0].start()
     assert inside.wait(10)
     both[1].start()
@@ -374,7 +374,7 @@ def test_calls_that_nobody_saw_the_end_of(profile: oc.Profile, tmp_path: Path, k
     errand = errand_of(plan, pool_of(models), tmp_path / "answers")
     lost = leave_a_call(errand, plan, "large", 4)
     assert lost.size == 4
-    receipt = buy_block(errand, Block(0))
+    receipt = buy_block(errand, BlockToBuy(0))
     run = oc.load(errand.folder.file(0))
     if kind == "unkeyed":
         assert not set(lost.tolist()) & set(dear.seen)
@@ -398,10 +398,10 @@ def test_a_ledger_knows_of_calls_that_a_journal_lost(profile: oc.Profile, tmp_pa
     models = (*usual()[:2], service)
     ledger = oc.open_ledger(f"sqlite:///{tmp_path}/spend.db", cap=1000)
     errand = errand_of(plan, pool_of(models), tmp_path / "answers", ledger)
-    buy_block(errand, Block(0))
+    buy_block(errand, BlockToBuy(0))
     first, asked = ledger.balance(), dict(service.keys)
     errand.folder.file(0).unlink()
-    receipt = buy_block(errand, Block(0))
+    receipt = buy_block(errand, BlockToBuy(0))
     if keyed:
         assert ledger.balance().spent == first.spent
         assert service.keys == dict.fromkeys(asked, 2)
@@ -417,14 +417,14 @@ def test_a_hold_that_was_given_back_is_made_anew(profile: oc.Profile, tmp_path: 
     plan = plan_of_free_features(profile)
     first = oc.open_ledger(f"sqlite:///{tmp_path}/first.db", cap=1000)
     models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
-    buy_block(errand_of(plan, pool_of(models), tmp_path / "first", first), Block(0))
+    buy_block(errand_of(plan, pool_of(models), tmp_path / "first", first), BlockToBuy(0))
     second = oc.open_ledger(f"sqlite:///{tmp_path}/second.db", cap=1000)
     keys = [entry.key for entry in first.entries() if entry.event == "reserve"]
     assert len(keys) > 3
     for key in keys:
         second.release(second.reserve(1, key=key))
     models = (*usual()[:2], Service("large", 1, 0.95, idempotent=True))
-    receipt = buy_block(errand_of(plan, pool_of(models), tmp_path / "second", second), Block(0))
+    receipt = buy_block(errand_of(plan, pool_of(models), tmp_path / "second", second), BlockToBuy(0))
     assert Fraction(second.balance().spent) == Fraction(receipt.spent) == bill(models)
     assert second.balance().held == 0
 

@@ -141,15 +141,14 @@ class Buyer:
                 answers.failures.clear()
         self._down: dict[str, str] = {}
         self._proved: set[str] = set()
-        self._pace: dict[str, tuple[int | None, float | None]] = {}
+        self._growth: dict[str, int | None] = {}
         self._random = random.Random()  # noqa: S311  # jitter
         self._calls: dict[asyncio.Task[Paid], _Call] = {}
         # Calls of an earlier process that wait for a slot to be made again.
         self._unseen: list[_Call] = []
         self._bought = Bought()
         self._came: Callable[[int], None] = lambda answers: None
-        self._stopping = False
-        self._stopped: asyncio.Event | None = None
+        self._stopped = asyncio.Event()
         self._working: asyncio.Task[Any] | None = None
         self._strict, self._limited = strict, limited
         self._names = CallNames(journal, counted=strict and budget.ledger is not None)
@@ -191,7 +190,7 @@ class Buyer:
         Answers that came before, or are under way at that moment, are paid for: they are waited for and written down.
         """
         events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._came, self._stopping, self._working = events.put, False, None
+        self._came, self._stopped, self._working = events.put, asyncio.Event(), None
         loop = background()
         try:  # from here on, since an interrupt may come as soon as the loop has the work
             future = loop.submit(self._noted(work, events))
@@ -211,9 +210,7 @@ class Buyer:
 
     async def _stop(self) -> None:
         """Have the work stop if it has begun, and wait for its end."""
-        self._stopping = True
-        if self._stopped is not None:
-            self._stopped.set()
+        self._stopped.set()
         if self._working is not None:
             await asyncio.wait({self._working})
 
@@ -260,9 +257,9 @@ class Buyer:
     def _queue(self, name: str, rows: IntArray) -> SourceQueue:
         """The calls of a source for these queries; what the journal holds of it counts as if it had come just now."""
         source, answers = self.sources[name], self.store[name]
-        most, speed = self._pace.get(name, (self._first, None))
+        most = self._growth.get(name, self._first)
         proved = name in self._proved or bool(answers.there.any())
-        made = SourceQueue(source, proved, most if source.timed else None, speed)
+        made = SourceQueue(source, proved, most if source.timed else None)
         made.add(rows)
         paid = [reason for row, reason in answers.failures.items() if answers.costs[row] > 0.0]
         if paid:
@@ -271,10 +268,10 @@ class Buyer:
 
     async def _work(self, queues: list[SourceQueue], bought: Bought) -> None:
         """Make calls until nothing is left that can be bought."""
-        self._bought, self._stopped = bought, asyncio.Event()
+        self._bought = bought
         try:
             while self._calls or self._unseen or any(one.open for one in queues):
-                if self._stopping:
+                if self._stopped.is_set():
                     raise asyncio.CancelledError
                 if self.budget.failing:  # nothing more is bought while the ledger cannot be reached
                     await self.budget.settle_outstanding()
@@ -313,14 +310,14 @@ class Buyer:
     def _affordable_call(self, one: SourceQueue) -> _Call | None:
         """The next call, with money held for it; for a part of its queries where the whole does not fit."""
         name = one.source.name
-        items: list[Batch] | None = one.next_call()
+        items: list[Batch] | None = one.next_call(self._engine.seconds_a_query(name))
         while items is not None:
             rows = np.concatenate([batch.rows for batch in items])
             amount = max(self.reserve(name, rows), self._engine.at_latest_pace(name, rows.size))
             number = self.journal.new_call()
             # Features alone are no answer: what is kept for that stays kept.
             if self.budget.hold(number, amount, rows if one.source.classes else rows[:0]):
-                # What is paid by the second is paid again by whoever makes the call again: nobody shares its hold.
+                # A call that is paid by the second is charged again if it is made again: its hold is not shared.
                 shared = "" if one.source.timed else self._names.following(name, rows)
                 self._names.count(name, rows)
                 return self._call(one, items, number, amount, shared)
@@ -363,7 +360,6 @@ class Buyer:
 
     async def _wait_until(self, due: float | None) -> None:
         """Wait until a call ends, the moment comes, or the caller was interrupted."""
-        assert self._stopped is not None  # noqa: S101  # it is set before any work begins
         stopped = asyncio.ensure_future(self._stopped.wait())
         seconds = None if due is None else max(0.0, due - time.monotonic())
         try:
@@ -440,7 +436,7 @@ class Buyer:
     def _close_round(self, wanted: Mapping[str, IntArray], queues: list[SourceQueue], bought: Bought) -> None:
         for one in queues:
             name = one.source.name
-            self._pace[name] = one.most, one.seconds_a_query
+            self._growth[name] = one.most
             if one.proved:
                 self._proved.add(name)
             if one.dead is not None:

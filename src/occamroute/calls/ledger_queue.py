@@ -43,7 +43,7 @@ class LedgerQueue:
     """Threads that do what is submitted: operations, many in one transaction, and other work with the ledger.
 
     There is one thread, or as many as transactions of the ledger can be on their way at once (``in_flight``).
-    A settlement that fails (``settle``, ``settle_later``) is tried again until the ledger has it. With ``pending`` it
+    A settlement that fails (``settle``, ``settle_soon``) is tried again until the ledger has it. With ``pending`` it
     is in a file meanwhile: if the process ends before, the next queue with that file goes on with it. Without, the
     hold then counts in full once its lease is over.
     """
@@ -164,10 +164,6 @@ class LedgerQueue:
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         return self._put(_Item(step, future, then, again=True), linger=linger)
-
-    def settle_later(self, step: Settlement) -> None:
-        """Keep a settlement, and retry it until it succeeds."""
-        self._keep([step])
 
     def _keep(self, steps: Sequence[Settlement]) -> None:
         self._save(steps)

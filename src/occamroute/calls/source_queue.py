@@ -43,7 +43,6 @@ class SourceQueue:
     source: Source
     proved: bool = False
     most: int | None = None
-    seconds_a_query: float | None = None
     waiting: deque[Batch] = field(default_factory=deque)
     later: list[tuple[float, int, Batch]] = field(default_factory=list)
     under_way: int = 0
@@ -85,7 +84,7 @@ class SourceQueue:
             return False
         return self.proved or not (self.later or self.under_way)
 
-    def next_call(self) -> list[Batch]:
+    def next_call(self, seconds_a_query: float | None) -> list[Batch]:
         """The batches of the next call: one, or some that take a moment together where the source computes here."""
         first, size = self.waiting[0], self.waiting[0].rows.size
         limit = min(self.most or size, self.affordable or size, size if self.proved else FIRST_QUERIES)
@@ -93,8 +92,8 @@ class SourceQueue:
             self.waiting[0] = Batch(first.rows[limit:], first.tries)
             return [Batch(first.rows[:limit], first.tries)]
         most = 1
-        if not self.source.remote and self.seconds_a_query is not None and self.affordable is None:
-            seconds = max(self.seconds_a_query * self.source.batch_size, 1e-6)
+        if not self.source.remote and seconds_a_query is not None and self.affordable is None:
+            seconds = max(seconds_a_query * self.source.batch_size, 1e-6)
             most = max(1, min(int(SECONDS_A_CALL / seconds), MOST_BATCHES))
         return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
 
@@ -141,12 +140,10 @@ class SourceQueue:
         return np.concatenate([batch.rows for batch in batches]) if batches else np.empty(0, np.int64)
 
     def learn(self, outcome: Outcome) -> None:
-        """Remember how fast it is, and whether it works: a paid reply without any answer does not show that."""
+        """Remember whether the source works, which a paid reply without any answer does not show."""
         if outcome.answered.size:
             self.proved = True
         elif outcome.charged:
             self.count_unusable(outcome.rows.size, next(iter(outcome.failures.values())))
         if self.most is not None:
             self.most = 2 * self.most if self.most < self.source.batch_size else None
-        latest = outcome.seconds / max(1, outcome.rows.size)
-        self.seconds_a_query = latest if self.seconds_a_query is None else 0.5 * (self.seconds_a_query + latest)

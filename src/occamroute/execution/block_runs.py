@@ -17,7 +17,7 @@ from occamroute._money import exact, from_text, money
 from occamroute.calls.call_names import lasting_name
 from occamroute.calls.terms import content_hash, price_list
 from occamroute.errors import InvalidInputError, JournalError, NoAnswersError
-from occamroute.execution.blocks import Block, Errand, Receipt, buy_block, planned
+from occamroute.execution.blocks import BlockToBuy, Errand, Receipt, buy_block, planned
 from occamroute.execution.buying import budget_of, extractor_in
 from occamroute.execution.leftovers import Leftovers
 from occamroute.execution.questions import FolderQuestions, Questions, questions_of
@@ -99,7 +99,7 @@ def bought_in_blocks(
     numbers = range(len(folder))
     leftovers = Leftovers(folder.path / GIVEN, budget, rows_of(folder))
     # Made one after the other while blocks are bought: each is told what those before it have left over by then.
-    blocks = (Block(number, leftovers.for_block(number)) for number in numbers)
+    blocks = (BlockToBuy(number, leftovers.for_block(number)) for number in numbers)
     for number, receipt in enumerate(in_order(workers, buy_block, errand, blocks, "buying", progress)):
         receipts.append(receipt)
         leftovers.finished(Fraction(receipt.budget) - Fraction(receipt.spent))

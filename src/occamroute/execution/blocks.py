@@ -37,7 +37,7 @@ from occamroute.text_features import TextFeatures
 __all__ = [
     "EXTRACTED",
     "Asked",
-    "Block",
+    "BlockToBuy",
     "Errand",
     "Extracted",
     "Receipt",
@@ -84,7 +84,7 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockToBuy:
     """A block to buy: its number, and what it may spend beyond its plan and what is ``added`` to that."""
 
     number: int
@@ -162,7 +162,7 @@ def journal_of(part: Path) -> Path:
     return part.with_name(f"{part.name}.journal")
 
 
-def buy_block(errand: Errand, block: Block) -> Receipt:
+def buy_block(errand: Errand, block: BlockToBuy) -> Receipt:
     """Buy the answers of one block and write them down; what is there already is not bought again."""
     part = _place_of(errand, block.number)
     try:
@@ -175,7 +175,7 @@ def buy_block(errand: Errand, block: Block) -> Receipt:
     return Receipt.of(load(part))
 
 
-def _buy_part(errand: Errand, block: Block, part: Path) -> None:
+def _buy_part(errand: Errand, block: BlockToBuy, part: Path) -> None:
     with _shop_for(errand, block) as (shop, looked, plan):
         # Somebody else may have finished while this one waited for its turn.
         if not part.exists():
@@ -186,7 +186,7 @@ def _buy_part(errand: Errand, block: Block, part: Path) -> None:
 
 
 @contextmanager
-def _shop_for(errand: Errand, block: Block) -> Iterator[tuple[Shop, Looked, Plan]]:
+def _shop_for(errand: Errand, block: BlockToBuy) -> Iterator[tuple[Shop, Looked, Plan]]:
     number = block.number
     plan = errand.plan_of(number)
     shop, looked = open_for(

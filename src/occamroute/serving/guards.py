@@ -15,18 +15,18 @@ from occamroute.serving.keys import Scope
 from occamroute.serving.problems import ProblemError
 from occamroute.serving.service import Service
 
-__all__ = ["CALLER", "Answer", "Guard", "Lean"]
+__all__ = ["CALLER", "Guard", "Lean", "LeanAnswer"]
 
 # A lean endpoint: from the service, the caller, the body as it came, and for some the idempotency key as it was sent,
 # to the answer.
-Lean: TypeAlias = Callable[..., Awaitable["bytes | Answer"]]
+Lean: TypeAlias = Callable[..., Awaitable["bytes | LeanAnswer"]]
 CALLER = "occamroute.caller"
 JSON = b"application/json"
 # Headers that proxies add, beside those that begin with ``x-forwarded``.
 OF_PROXIES = frozenset({b"forwarded", b"via", b"x-real-ip"})
 
 
-class Answer(NamedTuple):
+class LeanAnswer(NamedTuple):
     """The body to send, with headers beside those that every answer has."""
 
     content: bytes
@@ -154,8 +154,8 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def _send(send: Send, answer: bytes | Answer) -> None:
-    content, more = answer if isinstance(answer, Answer) else (answer, {})
+async def _send(send: Send, answer: bytes | LeanAnswer) -> None:
+    content, more = answer if isinstance(answer, LeanAnswer) else (answer, {})
     headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(content))]
     headers += [(name.encode(), value.encode()) for name, value in more.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -7,7 +7,7 @@ import json
 from occamroute.serving.admission import Caller
 from occamroute.serving.answers import PROBLEMS, classified, headers_of
 from occamroute.serving.bodies import ClassifyAnswer, ClassifyRequest, feature_array, query_value, written
-from occamroute.serving.guards import Answer
+from occamroute.serving.guards import LeanAnswer
 from occamroute.serving.idempotency import checked_key
 from occamroute.serving.operations import Operation
 from occamroute.serving.parsing import parsed
@@ -16,7 +16,7 @@ from occamroute.serving.service import Service
 __all__ = ["OPERATIONS"]
 
 
-async def classify(service: Service, caller: Caller, content: bytes, sent_key: bytes | None) -> Answer:
+async def classify(service: Service, caller: Caller, content: bytes, sent_key: bytes | None) -> LeanAnswer:
     """The answer to one query."""
     key, wish = checked_key(sent_key), parsed(ClassifyRequest, content)
     form, query = query_value(wish.query)
@@ -32,7 +32,7 @@ async def classify(service: Service, caller: Caller, content: bytes, sent_key: b
             for one in answered.calls
         ],
     }
-    return Answer(json.dumps(answer, allow_nan=False, ensure_ascii=False).encode(), headers_of(answered))
+    return LeanAnswer(json.dumps(answer, allow_nan=False, ensure_ascii=False).encode(), headers_of(answered))
 
 
 OPERATIONS = (
