@@ -6,15 +6,18 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pytest
+from ledger_clock import AHEAD, set_clock
 from quick_candidates import use_all_candidates, use_few_candidates
 
 import occamroute as oc
+from occamroute.ledger import Ledger
 
 # A Ray that is started here asks for this token; without it, Ray writes one into the home folder, where test processes
 # that begin at the same time would overwrite each other's.
@@ -183,3 +186,18 @@ def ledger_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres"))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/spend.db"
+
+
+@pytest.fixture
+def began(ledger_address: str) -> Iterator[Callable[..., Any]]:
+    """A function that begins a ledger under a new name; the time is then as it was last set."""
+    ledgers: list[Ledger] = []
+
+    def begin(cap: float, **options: Any) -> Ledger:
+        ledgers.append(oc.open_ledger(ledger_address, cap=cap, name=uuid4().hex, **options))
+        set_clock(ledgers[-1], AHEAD)
+        return ledgers[-1]
+
+    yield begin
+    for ledger in ledgers:
+        ledger.close()

@@ -6,7 +6,7 @@ import multiprocessing
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_ledger_time import AHEAD, CLIENTS, attempt, set_clock, tenths
+from ledger_clock import AHEAD, set_clock
+from test_ledger_time import CLIENTS, attempt, tenths
 
 import occamroute as oc
 from occamroute.ledger import Compaction, Hold, Ledger
@@ -25,21 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 FORK = multiprocessing.get_context("fork")
 HOUR, DAY = 3_600_000, 86_400_000
-
-
-@pytest.fixture
-def began(ledger_address: str) -> Iterator[Callable[..., Any]]:
-    """A function that begins a ledger under a new name; the time is then as it was last set."""
-    ledgers: list[Ledger] = []
-
-    def begin(cap: float, **options: Any) -> Ledger:
-        ledgers.append(oc.open_ledger(ledger_address, cap=cap, name=uuid.uuid4().hex, **options))
-        set_clock(ledgers[-1], AHEAD)
-        return ledgers[-1]
-
-    yield begin
-    for ledger in ledgers:
-        ledger.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

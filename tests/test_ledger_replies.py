@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_ledger_time import AHEAD, set_clock
+from ledger_clock import AHEAD, set_clock
 
 import occamroute as oc
 from occamroute.ledger import Hold

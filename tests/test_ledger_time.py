@@ -6,7 +6,7 @@ import datetime as dt
 import multiprocessing
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ledger_clock import AHEAD, set_clock
 
 import occamroute as oc
 from occamroute.ledger import Hold, Ledger, clocks
@@ -23,33 +24,6 @@ from occamroute.ledger.windows import window_end, window_start
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 DAYS = 86_400.0
-# A moment ahead of us all, in the middle of a day: a store that has seen it keeps it, so that tests can set the time.
-AHEAD = 2_210_000_000_000
-
-
-@pytest.fixture
-def began(ledger_address: str) -> Iterator[Callable[..., Any]]:
-    """A function that begins a ledger under a new name; the time is then as it was last set."""
-    ledgers: list[Ledger] = []
-
-    def begin(cap: float, **options: Any) -> Ledger:
-        ledgers.append(oc.open_ledger(ledger_address, cap=cap, name=uuid.uuid4().hex, **options))
-        set_clock(ledgers[-1], AHEAD)
-        return ledgers[-1]
-
-    yield begin
-    for ledger in ledgers:
-        ledger.close()
-
-
-def set_clock(ledger: Any, moment: int) -> None:
-    """As if the store's clock had shown this moment, and stands still or went back since."""
-    if hasattr(ledger, "_line"):
-        words = "UPDATE occamroute_ledgers SET clock = %s WHERE id = %s"
-        ledger._line.talk(lambda connection: connection.execute(words, (moment, ledger._id)))
-    else:
-        words = "UPDATE occamroute_ledgers SET clock = ? WHERE id = ?"
-        ledger._connection.execute(words, (moment, ledger._id))
 
 
 def moment(*parts: int) -> int:

@@ -30,13 +30,13 @@ TEXT = "text"
 # Dimensions that words and character sequences are reduced to, and the most terms of each that are counted.
 WORDS, CHARACTERS = 32, 16
 MOST_WORDS, MOST_SEQUENCES = 10_000, 5_000
-# Words of so many characters at the beginning are counted, and character sequences of so many: the language and the
+# Words in this many characters at the beginning are counted, and character sequences in this many: the language and the
 # form of a text show at its beginning, and a text of megabytes must not hold up others.
 LONGEST, BEGINNING = 100_000, 200
 # How much characters and shape count beside words, whose vectors have length 1. The values matter little: plans for two
 # tables of prompts differed by less than 0.1 points.
 CHARACTER_WEIGHT, SHAPE_WEIGHT = 0.5, 0.5
-# Beyond so many standard deviations a length or share counts no further.
+# Lengths and shares are clipped at this many standard deviations.
 FARTHEST = 4.0
 FORMAT = 1
 

@@ -37,7 +37,7 @@ class PaidCall:
 
     ``batches`` are the queries of each request by their row numbers, ``keys`` their idempotency keys, and ``worst`` the
     most that each is taken to cost; ``stated`` says that the source itself states it. ``most`` is what is held.
-    ``abandoned`` says that nobody waits for the call any longer: it is not made if it has not begun.
+    ``abandoned`` says that no caller waits for it any longer: it is not made if it has not begun.
     """
 
     source: Source
@@ -234,7 +234,7 @@ class CallEngine:
             raise
 
     def _check_wanted(self, call: PaidCall) -> None:
-        if call.abandoned:  # reserving took so long that nobody waits any longer: do not buy what nobody wants
+        if call.abandoned:  # reserving took so long that the caller has given up
             raise UnavailableError(f"{call.source.name!r} was not called: the ledger answered too late")
 
     async def _outcomes(self, call: PaidCall) -> Paid:
@@ -247,7 +247,7 @@ class CallEngine:
             await source.acall(call.queries, call.batches[0][:WARM_UP], threads=threads)
         paid = Paid()
         for outcome, worst in zip(await self._requested(call, threads), call.worst, strict=False):
-            if outcome.charged is None:  # nobody knows what was charged: the worst case counts
+            if outcome.charged is None:  # what was charged is unknown: the worst case counts
                 outcome = replace(outcome, charged=min(worst, call.most))
             else:
                 self._learn(outcome)

@@ -23,7 +23,7 @@ __all__ = ["LedgerQueue"]
 LOG = logging.getLogger("occamroute")
 # Operations in one transaction: others who use the ledger wait for it.
 MOST = 256
-# Seconds that an operation nobody waits for may wait for others, to be done in one transaction with them.
+# Seconds for which an operation without a waiting caller is delayed, to share a transaction with others.
 LINGER = 0.005
 # Seconds between tries to settle what the ledger could not be told, the first time and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -55,7 +55,7 @@ class LedgerQueue:
         self._place = place if isinstance(place, str) else type(ledger).__name__
         self._in_flight = in_flight if isinstance(in_flight, int) else 1
         self._items: deque[_Item] = deque()
-        # Those that nobody waits for, and the moment by which the first of them is done.
+        # Operations without a waiting caller, and the moment by which the first of them is done.
         self._lingering: deque[_Item] = deque()
         self._linger_until = math.inf
         self._something = threading.Condition()
@@ -160,7 +160,7 @@ class LedgerQueue:
         return None
 
     def _put_settlement(self, step: Settlement, then: Then | None = None, *, linger: bool = False) -> Future[Any]:
-        """Have a settlement made, now or later; nobody can cancel it."""
+        """Have a settlement made, now or later; it cannot be cancelled."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         return self._put(_Item(step, future, then, again=True), linger=linger)

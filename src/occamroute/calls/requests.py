@@ -56,7 +56,7 @@ class Call:
     """One call and what it came to.
 
     ``outcome`` is "answered"; "useless" (a reply, but no answer to this query); "refused" (turned away, nothing was
-    charged: asking again may help); "lost" (nobody knows what was charged: its worst case counts); "unavailable" (no
+    charged: asking again may help); "lost" (what was charged is unknown: its worst case counts); "unavailable" (no
     call can succeed); or "abandoned" (under way when time was up: its worst case counts until it ends). ``error`` says
     why there was no answer, or why the ledger could not be told what one cost.
     """

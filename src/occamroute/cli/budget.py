@@ -67,7 +67,7 @@ def set_budget(
 def compact(
     ledger: Address,
     keep_days: Annotated[
-        float, typer.Option(help="Holds that ended, and entries that were made, within so many days are kept.")
+        float, typer.Option(help="Keep holds that ended, and entries that were made, within this number of days.")
     ],
     name: Name = "default",
     as_json: Json = False,

@@ -66,10 +66,10 @@ REPLY_LIFE = 86_400_000
 REPLIES_FORGOTTEN = 10
 # Seconds. Who has not got its turn by then is refused: whoever is in its way is stopped, or dead slow.
 PATIENCE = 5.0
-# So many entries are folded in one transaction, for which everybody else waits.
+# Entries folded in one transaction, during which other clients wait.
 FOLDED_AT_ONCE = 1000
 DAY = 86_400_000
-# Entries are read so many at a time, so that a long story neither fills the memory nor keeps others waiting.
+# Entries per read, so that a long history neither fills the memory nor keeps other clients waiting.
 BLOCK = 1000
 # Databases have no unsigned numbers.
 LARGEST_MAKER = 2**63 - 1
@@ -207,7 +207,7 @@ class Bookkeeping(ABC):
 
     @property
     def identity(self) -> str | None:
-        """What tells this ledger from all others, whoever opens it; None: no other process can."""
+        """The ledger's unique name, the same in every process; None if no other process can open it."""
         return None
 
     def database(self) -> Database | None:
@@ -264,7 +264,7 @@ class Bookkeeping(ABC):
 
     @abstractmethod
     def _fold(self, after: int, most: int, summaries: Sequence[int], keep: int) -> Folded:
-        """Fold the old ones among so many entries after a number, and these summaries; delete the holds of the entries.
+        """Fold the old ones among the next entries into summaries, and delete the holds of the entries folded.
 
         Entries of holds that ended at least ``keep`` ago, or are deleted already, are old if they are of that age
         themselves. Those of one window and client become a summary, which takes the place of the last of them. Where

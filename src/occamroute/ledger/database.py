@@ -45,7 +45,7 @@ class Database(Protocol):
     now: str
 
     def create(self, table: str, schema: str) -> None:
-        """Create a table and its indexes unless the table exists: whoever may not create tables can use it then."""
+        """Create a table and its indexes unless it exists: then no right to create tables is needed."""
 
     def read(self, words: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows that a query gives."""

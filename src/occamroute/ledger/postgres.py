@@ -74,7 +74,7 @@ class PostgresLedger(Bookkeeping):
 
     @property
     def identity(self) -> str:
-        """What tells this ledger from all others, whoever opens it; addresses that name a host differently do not."""
+        """The ledger's unique name; addresses that name the same host differently give different ones."""
         return f"{self._database}#{self._name}"
 
     def _begin(self, settings: Settings | None) -> Settings | None:

@@ -76,7 +76,7 @@ class SqliteLedger(EmbeddedLedger):
 
     @property
     def identity(self) -> str:
-        """What tells this ledger from all others, whoever opens it."""
+        """The ledger's unique name, the same in every process."""
         return f"{PREFIX}{self._path.resolve()}#{self._name}"
 
     def _begin(self, settings: Settings | None) -> Settings | None:

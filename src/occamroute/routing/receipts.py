@@ -29,7 +29,7 @@ from occamroute.routing.stored_decisions import COLUMNS, TABLE, StoredDecision, 
 
 __all__ = ["Receipts"]
 
-# Nobody keeps more waiting than this; what comes on top while the database fails is counted and dropped.
+# The most entries that wait to be written; what comes on top while the database fails is counted and dropped.
 WAITING = 100_000
 SECONDS = 0.05
 # Seconds that a reader waits for what another process is about to write, and how many readers may wait at a time: a

@@ -84,7 +84,7 @@ class Repeats:
 
 
 class Claims:
-    """A hold of nothing under each key: whoever makes it may pay, everybody else who shares the ledger may not.
+    """A hold of 0 under each key: the request that makes it may buy an answer, others that share the ledger may not.
 
     The answer is stored with it, for 24 hours, and anybody who comes again is given it. A claim is released only after
     an attempt that cost nothing; then the key may be tried again.
@@ -97,7 +97,7 @@ class Claims:
         self._released: OrderedDict[str, int] = OrderedDict()
 
     async def take(self, who: Who, about: str, *, seconds: float, content: str = "") -> Hold | str:
-        """Claim a key, with this ``content`` for now; what is stored, where somebody else has claimed it before.
+        """Claim a key, with this ``content`` for now; what is stored, where it was claimed before.
 
         ``RepeatedKeyError`` where there is no answer to be had, ``InvalidInputError`` where the key was used for
         something else than is asked ``about``, ``LedgerError`` after ``seconds``.

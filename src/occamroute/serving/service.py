@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 NO_SCOPES: frozenset[str] = frozenset()
 # Threads that wait for the ledger or the receipts.
 WAITERS = 8
-# Seconds after which the ledger ends a claim on an idempotency key that nobody ended.
+# Lease of a claim on an idempotency key, in seconds.
 CLAIMED = 60.0
 # Seconds that the end waits for what is under way in threads.
 CLOSING = 5.0

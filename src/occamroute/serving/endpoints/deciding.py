@@ -105,8 +105,8 @@ async def _route_for(service: Service, caller: Caller, wish: RouteRequest, who: 
 
 
 async def _routed(service: Service, caller: Caller, wish: RouteRequest, who: Who, about: str) -> bytes:
-    # Whoever comes first with the key gives the decision its id. The answer is stored with the hold under that id: if
-    # it is not there, no hold was made, and whoever asks may make it.
+    # The first request with the key fixes the decision's id. The answer is stored together with the hold under that id:
+    # if there is no answer, no hold was made, and this request may make it.
     claims, name = service.claims, decision_id()
     claim = await claims.take(who, about, seconds=PATIENCE, content=name)
     if isinstance(claim, str):
